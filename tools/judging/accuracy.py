@@ -159,7 +159,9 @@ def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
 
 
 def has_numbers(leaf: Leaf) -> bool:
-    """No NaN, and not infinities alone."""
+    """No NaN, and not infinities alone. Exact values are numbers."""
+    if leaf.is_exact:
+        return True
     finite = not leaf.elements
     for start in range(0, leaf.elements, CHUNK):
         values = leaf.as_float(start, min(start + CHUNK, leaf.elements))

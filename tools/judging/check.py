@@ -17,14 +17,16 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.errors import DiskFull
-from tools.judging import correctness, disk
+from tools.errors import WorkloadError
+from tools.judging import correctness, disk, tensors
+from tools.judging.accuracy import has_numbers
 from tools.judging.correctness import Finding
 from tools.judging.described import Compiled, SavedRows
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
-from tools.judging.inputs import draw as draw_input
+from tools.judging.inputs import InputSupply
 from tools.judging.inspection import Inspection
-from tools.judging.script import POSITIVE_63, Case, Played, Poison, Script, State, Transform
+from tools.judging.script import POSITIVE_63, Call, Case, Draw, Played, Poison, Script, State, Transform
 from tools.judging.tensors import Rows
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
@@ -73,21 +75,35 @@ class Checks:
     pristine: Build
     scratch: Path
     grounds: Grounds
+    supply: InputSupply
     rng: random.Random
 
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
         self.grounds.watch(build.tree)
+        try:
+            return self._beside_the_original(build)
+        except WorkloadError as error:
+            fault = error.__cause__
+            if not (isinstance(fault, WorkerFault) and fault.survived):
+                raise
+            return self._beside_the_original(build, ask_first=True)
+
+    def _beside_the_original(self, build: Build, *, ask_first: bool = False) -> Checked:
+        """`ask_first`: whether the original answers what the entry does not declare, which it nearly always does.
+
+        Raises: WorkloadError, SandboxError.
+        """
         script = self.workload.script(self.rng)
         folder = self.scratch / f"check-{secrets.token_hex(4)}"
         folder.mkdir(parents=True)
         with (
+            ThreadPoolExecutor(2) as background,
             Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
             self._worker(build, poison=True) as candidate,
-            ThreadPoolExecutor(1) as background,
         ):
             try:
-                return self._check(build, script, folder, reference, candidate, background)
+                return self._check(build, script, folder, reference, candidate, background, ask_first)
             except DiskFull:
                 candidate.close()
                 if disk.is_full(self.setting.scratch):
@@ -101,6 +117,10 @@ class Checks:
             self.setting, build, poison=poison, compile_threads=compile_threads, timeout_s=timeout_s, in_all=True
         )
 
+    def _build(self, worker: Worker) -> None:
+        """Raises: WorkerFault."""
+        worker.ask("build", compile_options=worker.build.compile_options, **self.workload.build_arguments(worker))
+
     def _check(
         self,
         build: Build,
@@ -109,14 +129,21 @@ class Checks:
         reference: Worker,
         candidate: Worker,
         background: ThreadPoolExecutor,
+        ask_first: bool,
     ) -> Checked:
-        script, drawn = self._draw(reference, script, folder)
-        truth: Future[tuple[Played, Played]] = background.submit(self._play_reference, reference, script, drawn)
-        if not self.workload.fits(COPIES_IN_A_CHECK):
+        together = self.workload.fits(COPIES_IN_A_CHECK)
+        built = background.submit(self._build, candidate) if together else None
+        if ask_first:
+            script = self._ask_first(reference, script, folder)
+        ready = background.submit(self._build, reference)
+        drawn = self.supply.draw_script(script, folder)
+        truth = background.submit(self._play_reference, reference, ready, script, drawn, ask_first)
+        if built is None:
             truth.result()
             reference.ask("release")
+            built = background.submit(self._build, candidate)
         try:
-            candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
+            built.result()
             took = _CompilesAgain(self.workload.cases).took
             played = self._play(candidate, script, drawn, "candidate", took=took)
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
@@ -159,13 +186,13 @@ class Checks:
         """
         self.grounds.watch(build.tree)
         with self._worker(build) as worker:
-            self._call_all(build, worker)
+            self._call_all(worker)
             compiled = worker.ask_for(Compiled, "compiled")
             worker.stop()
             return replace(self._with_cache(build, worker), graph_breaks=compiled.graph_breaks)
 
-    def _call_all(self, build: Build, worker: Worker) -> None:
-        worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
+    def _call_all(self, worker: Worker) -> None:
+        self._build(worker)
         for which in sorted(self.workload.states) or [""]:
             if which:
                 worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
@@ -186,31 +213,30 @@ class Checks:
         into = self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"
         return replace(build, cache=self.grounds.watch(worker.keep(CACHE, into)))
 
-    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[Script, list[Path]]:
-        """What is asked, and its inputs; secret seeds, the pristine entry. Raises: WorkloadError."""
+    def _ask_first(self, reference: Worker, script: Script, folder: Path) -> Script:
+        """Without undeclared shapes and values that the original does not answer. Raises: WorkloadError."""
         with blamed_on(self.setting.entry):
             reference.ask("describe", **self.workload.describe_arguments)
-            reference.ask("build", mode=self.workload.mode)
-            script = self._answerable(reference, script, folder)
-            reference.ask("build", mode=self.workload.mode)  # nothing of that is left in it
-            return script, [
-                draw_input(reference, folder / f"script-{index}", draw.case, draw.seed, draw.variant)
-                for index, draw in enumerate(script.draws)
-            ]
-
-    def _answerable(self, reference: Worker, script: Script, folder: Path) -> Script:
-        """Without undeclared shapes and values that the original does not answer."""
-        asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
-        for draw in script.draws:
-            usual = not draw.variant and draw.case in self.workload.cases
-            seeds.append(draw.seed if usual else asked.possible_seed(draw.case, self.rng, draw.variant))
+            self._build(reference)
+            asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
+            for draw in script.draws:
+                declared = self._declared(draw)
+                seeds.append(draw.seed if declared else asked.possible_seed(draw.case, self.rng, draw.variant))
         return script.only(seeds)
 
-    def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
+    def _declared(self, draw: Draw) -> bool:
+        return not draw.variant and draw.case in self.workload.cases
+
+    def _play_reference(
+        self, reference: Worker, ready: Future[None], script: Script, drawn: list[Path], asked_first: bool
+    ) -> tuple[Played, Played]:
         """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
         with blamed_on(self.setting.entry):
             try:
+                ready.result()
                 baseline = self._play(reference, script, drawn, "baseline")
+                if not asked_first:
+                    self._expect_numbers(script, baseline)
                 if not self.workload.precision:
                     return baseline, baseline
                 written = correctness.written(script, baseline, drawn)
@@ -220,6 +246,15 @@ class Checks:
                 if fault.kind == "disk_full":  # beside a candidate, which may be what fills it
                     raise DiskFull(fault.message) from fault
                 raise
+
+    def _expect_numbers(self, script: Script, baseline: Played) -> None:
+        """Raises: WorkerFault where it answers none to what the entry does not declare."""
+        for index, path in baseline.outputs.items():
+            step = script.steps[index]
+            if not isinstance(step, Call) or self._declared(script.draws[step.draw]):
+                continue
+            if not all(map(has_numbers, tensors.read(path).leaves)):
+                raise WorkerFault("degenerate", f"{step.label}: it answers no numbers")
 
     def _play(
         self,

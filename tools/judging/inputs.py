@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
-from tools.judging.script import POSITIVE_63, Case
+from tools.errors import WorkloadError
+from tools.judging.script import POSITIVE_63, Case, Script
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import Workload
 
@@ -73,8 +75,8 @@ def draw_many(
 class InputSupply:
     """Draws the inputs of each restart; `needed` says how many of a case a side uses. To be closed.
 
-    Its worker starts with the first comparison and stays, so that no later one has to wait for it; it is awake only
-    while it draws or answers.
+    Its worker starts with the first check and stays, so that nothing later has to wait for it; it is awake only while
+    it draws or answers.
     """
 
     setting: Setting
@@ -87,6 +89,7 @@ class InputSupply:
     _drawn: int = 0
     _loaded: bool = False
     _builds: bool = False  # whether the entry makes its inputs from what build() left behind
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # several checks may be made at once
 
     @contextmanager
     def opened(self) -> Iterator[DrawInputs]:
@@ -129,6 +132,27 @@ class InputSupply:
         if self._reference is not None:
             self._reference.close()
             self._reference = None
+
+    def draw_script(self, script: Script, folder: Path) -> list[Path]:
+        """One input for each that the script names. Raises: WorkloadError."""
+        with self._lock:
+            stood_by = self._reference is not None
+            try:
+                return self._draw_script(script, folder)
+            except (WorkloadError, WouldNotFreeze):
+                if not stood_by:
+                    raise
+            return self._draw_script(script, folder)  # a fault of the device may have taken along what stood by
+
+    def _draw_script(self, script: Script, folder: Path) -> list[Path]:
+        with self.opened():
+            reference = self._woken()
+            paths = [
+                draw(reference, folder / f"script-{index}", each.case, each.seed, each.variant)
+                for index, each in enumerate(script.draws)
+            ]
+            reference.process.freeze()
+        return paths
 
     def draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
         """Raises: WorkerFault, WouldNotFreeze (the reference worker, beside what is timed)."""

@@ -89,18 +89,27 @@ class Inspection:
 
     def possible(self, case: Case, seed: int, variant: str = "") -> bool:
         """Whether the pristine model answers, with numbers: some may be infinite, as masked ones are."""
-        try:
-            saved, _ = self.run_once(case, seed, variant)
-        except WorkerFault as fault:
-            if fault.ended is not None or fault.kind == "hangs":
-                raise
-            return False
-        return all(leaf.is_exact or has_numbers(leaf) for leaf in saved.leaves)
+        return self._answer(case, seed, variant) is not None
 
     def possible_seed(self, case: Case, rng: random.Random, variant: str = "") -> int | None:
         """One with which the pristine model answers; None where a few do not. Raises: WorkerFault."""
+        seed, _ = self.answered(case, rng, variant) or (None, None)
+        return seed
+
+    def answered(self, case: Case, rng: random.Random, variant: str = "") -> tuple[int, Saved] | None:
+        """The same, with its answer."""
         seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
-        return next((seed for seed in seeds if self.possible(case, seed, variant)), None)
+        answers = ((seed, self._answer(case, seed, variant)) for seed in seeds)
+        return next(((seed, answer) for seed, answer in answers if answer is not None), None)
+
+    def _answer(self, case: Case, seed: int, variant: str) -> Saved | None:
+        try:
+            saved, _ = self.run_once(case, seed, variant)
+        except WorkerFault as fault:
+            if not fault.survived:
+                raise
+            return None
+        return saved if all(map(has_numbers, saved.leaves)) else None
 
 
 def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
@@ -229,43 +238,48 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
 
 def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:
     """What the rule compares of the results for these seeds."""
-    runs = [found.run_once(case, seed, variant)[0] for seed in seeds]
-    return [_selected(found, saved, case.phase) for saved in runs] if rules.outputs else runs
+    return [_compared(found, found.run_once(case, seed, variant)[0], case, rules) for seed in seeds]
 
 
-def _selected(found: Inspection, saved: Saved, phase: str) -> Saved:
+def _compared(found: Inspection, saved: Saved, case: Case, rules: Rules) -> Saved:
+    """What the rule compares of a result."""
+    if not rules.outputs:
+        return saved
     into = saved.path.with_suffix(".selected")
-    found.worker.ask("select", source=str(saved.path), path=str(into), phase=phase)
+    found.worker.ask("select", source=str(saved.path), path=str(into), phase=case.phase)
     return tensors.read(into)
 
 
 def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> tuple[str, ...]:
-    first = (next((each for each in kind if _tells(found, case, rules, rng, each)), "") for kind in VARIANTS)
+    usual = None if rules.compare else _answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
+    first = (next((each for each in kind if _tells(found, case, rules, rng, each, usual)), "") for kind in VARIANTS)
     return tuple(filter(None, first))
 
 
-def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str) -> bool:
+def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str, usual: Saved | None) -> bool:
     """Whether the original answers such values, and neither with next to nothing nor with what is left of rounding, as
     a norm does of values that are all the same: there no two orders of summation agree.
     """
-    seed = found.possible_seed(case, rng, variant)
-    if seed is None or rules.compare:
-        return seed is not None
-    here, usual = (_answers(found, case, rules, [seed], how)[0].head(imposters.HEAD) for how in (variant, ""))
-    pairs = zip(here.leaves, usual.leaves, strict=False)
+
+    def answered() -> tuple[int, Saved] | None:
+        seed, saved = found.answered(case, rng, variant) or (0, None)
+        return None if saved is None else (seed, _compared(found, saved, case, rules).head(imposters.HEAD))
+
+    first = answered()
+    if first is None or usual is None:
+        return first is not None
+    pairs = zip(first[1].leaves, usual.leaves, strict=False)
     if not all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs):
         return False
     return variant not in SHAKEN or all(
-        each is not None and _is_steady(found, case, rules, each, variant)
-        for each in (seed, *(found.possible_seed(case, rng, variant) for _ in range(SHAKES - 1)))
+        each is not None and _is_steady(found, case, rules, *each, variant)
+        for each in (first, *(answered() for _ in range(SHAKES - 1)))
     )
 
 
-def _is_steady(found: Inspection, case: Case, rules: Rules, seed: int, variant: str) -> bool:
+def _is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
     """Whether the original's answer to such values moves no more than rounding does where they do."""
-    here, shaken = (
-        _answers(found, case, rules, [seed], how)[0].head(imposters.HEAD) for how in (variant, SHAKEN[variant])
-    )
+    shaken = _answers(found, case, rules, [seed], SHAKEN[variant])[0].head(imposters.HEAD)
     return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
 
 
@@ -337,7 +351,7 @@ def _precision(
         except WorkerFault as fault:
             if fault.kind in ("forged_reply", "interfered"):
                 raise
-            if fault.ended is not None or fault.kind == "hangs":  # out of memory, for instance
+            if not fault.survived:  # out of memory, for instance
                 found.begin_again()
     return ""
 

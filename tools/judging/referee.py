@@ -90,7 +90,7 @@ class Referee:
 
     @property
     def _checks(self) -> Checks:
-        return Checks(self.setting, self.workload, self.pristine, self.scratch, self.grounds, rng=self.rng)
+        return Checks(self.setting, self.workload, self.pristine, self.scratch, self.grounds, self.supply, rng=self.rng)
 
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache.

@@ -63,6 +63,11 @@ class WorkerFault(Exception):
         self.kind, self.message, self.where, self.ended = kind, message, where, ended
 
     @property
+    def survived(self) -> bool:
+        """Whether the process answers more, after what it could not."""
+        return self.ended is None and self.kind != "hangs"
+
+    @property
     def may_be_chance(self) -> bool:
         """Whether another process may have ended it: a stopping engine, a service manager, the out-of-memory killer."""
         return self.kind == "died" and self.ended is not None and self.ended.signal in (signal.SIGTERM, signal.SIGKILL)
