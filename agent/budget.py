@@ -24,7 +24,7 @@ LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one c
 LAST_SHARE = 3 / 4  # the same where nothing is proven and nothing else is to come
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
-FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them
+FINAL_RESTARTS = 5  # cost of a final measurement in a hurry: three restarts, and what goes with them
 START_SHARE = 0.4  # of the whole budget: after so much, what is measured at the start is not made any better
 # kept for compiling where other changes are tried before it: a check, and restarts of what is not compiled, which take
 # two fifths as long (seen: 1.9 to 2.7 times), for two looks and the final measurement; at most a share of the budget

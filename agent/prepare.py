@@ -28,7 +28,6 @@ from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.measure import Measured
 from tools.judging.own_tests import OwnTests
-from tools.judging.referee import QUARANTINE
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 
@@ -71,8 +70,9 @@ class Compiled:
 
     @property
     def beside(self) -> dict[str, Build]:
-        """All that is measured beside the original."""
-        return {**self.builds, **{name: each.checked.build for name, each in self.candidates.items()}}
+        """All that is measured beside the original: calls recorded as they are only where no mode runs."""
+        wanted = {name: each for name, each in self.candidates.items() if name != EAGER or not self.builds}
+        return {**self.builds, **{name: each.checked.build for name, each in wanted.items()}}
 
 
 def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
@@ -137,8 +137,6 @@ def _begun(
             else:
                 leave_out(ctx, failed, mode, str(found))
                 endless += found.kind in ENDLESS
-        if builds and EAGER in right:
-            ctx.builds.forget(right.pop(EAGER).attempt)
         return Compiled({m: builds[m] for m in modes if m in builds}, failed, 0 < len(modes) == endless, right)
 
     return wait
@@ -211,25 +209,25 @@ def candidates_beside(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candid
 
 def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, looked: Finding) -> None:
     """The first attempt of its step with its verdict, by what was measured: the better of those that are kept. What
-    this leaves open, or what goes beyond belief, is timed once more by the step.
+    this leaves open is timed once more by the step; where compiling gains nothing, so are calls recorded as they are.
     """
-    decided = dict[str, Verdict]()
-    for name, built in candidates.items():
+    decided, pristine = dict[str, Verdict](), ctx.builds.pristine_checked().build
+    for name in candidates.keys() & measured.comparisons.keys():
         compared = measured.comparisons[name]
         if not compared.failed and _is_open(ctx, compared):
             continue
-        outputs, pristine = measured.outputs_of(name), ctx.builds.pristine_checked().build
-        decided[name] = ctx.referee.decide(built.checked, compared, outputs, pristine)
+        decided[name] = ctx.referee.decide(candidates[name].checked, compared, measured.outputs_of(name), pristine)
         if looked.verdict is None:
             decided[name].evidence["timed_outputs"] = looked.evidence
     kept = {name: each.speedup.median for name, each in decided.items() if each.name == "kept" and each.speedup}
     best = max(kept, key=lambda name: kept[name], default=PLAIN if PLAIN in candidates else EAGER)
     if best == RECORDED and PLAIN in kept and kept[best] <= kept[PLAIN] * (1 + ctx.referee.delta):
         best = PLAIN  # which is less
-    if best in candidates:
-        _keep(ctx, candidates[best], decided.get(best) if kept.get(best, 0.0) <= QUARANTINE else None)
-    for name in candidates.keys() - {best, PLAIN}:
-        ctx.builds.forget(candidates[name].attempt)
+    for name, built in candidates.items():
+        if name == best or (name == EAGER and not kept):
+            _keep(ctx, built, decided.get(name))
+        elif name != PLAIN:
+            ctx.builds.forget(built.attempt)
 
 
 def _is_open(ctx: RunContext, compared: Comparison) -> bool:
@@ -246,4 +244,6 @@ def _keep(ctx: RunContext, built: Built, verdict: Verdict | None) -> None:
     ctx.attempts.save(attempt)
     ctx.builds.know(attempt, built.checked)
     if verdict is not None:
+        pristine = ctx.builds.pristine_checked().build
+        verdict = ctx.referee.believed(verdict, built.checked, pristine, attempt.id)
         ctx.attempts.save_verdict(attempt.id, verdict)

@@ -84,7 +84,11 @@ class Referee:
         return found
 
     def decide(self, checked: Checked, compared: Comparison, *_: object) -> Verdict:
-        return Verdict(name="kept", reason="", speedup=compared.interval(self.delta))
+        gains = compared.interval(self.delta)
+        return Verdict(name="kept" if gains.median > 1 else "slower", reason="", speedup=gains)
+
+    def believed(self, first: Verdict, *_: object) -> Verdict:
+        return first
 
     def check_timed(self, outputs: object) -> Finding:
         wrong = [mode for mode in self.asked[-1][1] if mode in self.wrong]
@@ -286,11 +290,12 @@ PLAIN, RECORDED, CAPTURE = (
     [
         (2.0, 5.0, ["default", "default, calls recorded", "itself"], "compile_model-1", 5.0),
         (2.0, 2.01, ["default", "default, calls recorded", "itself"], "compile_model-1", 2.0),
+        (0.8, 0.9, ["default", "default, calls recorded", "itself"], "compile_model-1", 0.8),
         (0.0, 0.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
         (-1.0, -1.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
     ],
 )
-def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as_they_are_where_nothing_was(
+def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as_they_are_where_nothing_gains(
     compiled: float, recorded: float, beside: list[str], first: str, gain: float, tmp_path: Path
 ) -> None:
     gains = {"default": compiled, "default, calls recorded": recorded, "calls recorded": 9.0}
@@ -313,11 +318,13 @@ def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as
         attempts=(kept := Attempts(tmp_path / "attempts")),
     )
     assert referee.asked == [("aa", beside)]
-    assert [path.name for path in kept.folder.iterdir()] == [first]
+    to_be_timed = ["capture_graph-1"] if 0 < compiled < 1 else []
+    assert sorted(path.name for path in kept.folder.iterdir()) == [*to_be_timed, first]
+    assert all(kept.verdict(name) is None for name in to_be_timed)
     verdict = kept.verdict(first)
     assert verdict is not None and verdict.speedup is not None and verdict.speedup.median == pytest.approx(gain)
-    gone = [name for name in ("calls recorded", "default, calls recorded") if name in gains and gains[name] > 0]
-    assert forgotten == ([f"at-the-start-{name}" for name in gone if gains[name] != gain] if compiled > 0 else [])
+    gone = ["default, calls recorded"] if 0 < recorded != gain else []
+    assert forgotten == [f"at-the-start-{name}" for name in [*gone, *(["calls recorded"] if compiled > 1 else [])]]
     assert found.compile_endless is (compiled <= 0)
 
 

@@ -53,15 +53,29 @@ def is_in_question(found: Comparison, known_us: Known) -> bool:
     return bool(known and _slower(found.incumbent_us, known)) and median(found.log_ratios) > 0.0
 
 
-def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
+def at_known_pace(found: Comparison, known_us: Known) -> Comparison:
+    """As if the incumbent had been as fast as it is known to be, in every restart: what slowed it down, whatever that
+    was, gains nothing. Itself where that is not in question.
+    """
+    if not is_in_question(found, known_us):
+        return found
+    return found.model_copy(update={"pace_us": medians(known_us[found.incumbent])}).at_pace()
+
+
+def check(found: Comparison, beside: Session, known_us: Known, *, has_time: bool = True) -> Doubt | None:
     """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
     If not, it is timed beside as many copies of itself: a process that takes turns with others finds colder caches
     than one that runs alone. If it is as slow there, it was not slowed down. These times replace what was known.
-    Returns why the comparison cannot be relied on, if so. Raises: IncumbentFails.
+    Returns why the comparison cannot be relied on, if so; where there is no time to find out, that it took longer.
+    Raises: IncumbentFails.
     """
     if not is_in_question(found, known_us):
         return None
+    if not has_time:
+        slow, before = (median(times) for times in _slower(found.incumbent_us, known_us[found.incumbent])[0])
+        told = f"beside this candidate the incumbent takes {slow:.0f} us a call, before {before:.0f} us"
+        return Doubt("pace", f"{told}, and there was no time to find out why", medians(known_us[found.incumbent]))
     beside.doing("the stack below it was slower than before: timing that beside its own copies")
     build, known = beside.builds[INCUMBENT], known_us[found.incumbent]
     copies = {INCUMBENT: build, **{f"copy {number}": build for number in range(1, len(beside.builds))}}

@@ -98,7 +98,9 @@ class Comparison(BaseModel):
     repeated: list[str] = Field(default_factory=list)
     """Why it was measured again, each time."""
     pace_us: list[float] = Field(default_factory=list)
-    """Of one that is unsettled by the pace: what the incumbent takes, by case, where nothing is timed beside it."""
+    """What the incumbent takes, by case, where nothing is timed beside it: of one that is unsettled by the pace, or
+    whose ratios are those at this one.
+    """
 
     @property
     def failed(self) -> str:
@@ -151,7 +153,8 @@ class Comparison(BaseModel):
 
     def summary(self, delta: float) -> dict[str, Any]:
         """As evidence: every restart's number, and the medians of both sides."""
-        told = {"measured_again": self.repeated} if self.repeated else {}
+        told: dict[str, Any] = {"measured_again": self.repeated} if self.repeated else {}
+        told |= {"pace_us": self.pace_us} if self.pace_us else {}
         if not self.case_log_ratios:
             return {"purpose": self.purpose, "restarts": 0, **told}
         took = {f"{side}_{of}us": self.median_us(side, of) for of in _KINDS for side in ("incumbent", "candidate")}

@@ -7,6 +7,7 @@ parameters, repeated, and with poisoned outputs. Never runs code of a target her
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,8 @@ from tools.judging.script import Call, Played, Script
 from tools.judging.tensors import BadTensorFile, Leaf, Rows, Saved
 from tools.judging.verdict import Verdict, VerdictName
 from tools.judging.worker import Worker, WorkerFault
+
+LARGE_BYTES = 64 << 20  # of a call's output
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ def judge_script(
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
             rounded = None if as_tf32 is None else as_tf32.outputs[index]
             rows = baseline.rows.get(index, ())
-            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index], rounded, rows))
+            said = candidate.digests[index] if _is_looked_at(saved[0]) else None
+            calls.append(Compared(step.label, group, draw.case.phase, *saved, said, rounded, rows))
 
     def judge(evidence: dict[str, Any]) -> None:
         _judge_calls(calls, rules, reference, evidence)
@@ -105,6 +109,15 @@ def judge_script(
         _state(candidate, baseline, truth)
 
     return _finding(judge, seeds=script.seeds)
+
+
+def _is_looked_at(output: Path) -> bool:
+    """Whether the commitment to it is: of large outputs that takes longest, and what they are bound by counts where
+    calls are timed. Of those, secretly, every fourth.
+    """
+    with contextlib.suppress(OSError):
+        return output.lstat().st_size <= LARGE_BYTES or secrets.randbelow(4) == 0
+    return True
 
 
 def judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None) -> Finding:

@@ -53,6 +53,7 @@ class ComparisonRequest:
     fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
     hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
     counts: Callable[[Comparison], bool] = lambda found: True  # else nobody asks whether it slows the incumbent down
+    low_serves: bool = False  # nor where it counts at the pace that the incumbent is known to have
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -258,9 +259,10 @@ class LiveClock:
                         request.progress(restarts)
                         left = {name: each for name, each in left.items() if not request.enough(each)}
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
-                for each in [found[name] for name in found if request.may_slow_the_incumbent(name)]:
-                    if request.counts(each):
-                        doubt = agreement.check(each, beside, self.known_us) or doubt
+                for name, each in [*found.items()]:
+                    if request.may_slow_the_incumbent(name) and request.counts(each):
+                        found[name], doubted = self._beside_itself(request, each, beside)
+                        doubt = doubted or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
@@ -269,6 +271,16 @@ class LiveClock:
             if not each.refused and doubt is None:
                 self.know(each)
         return doubt
+
+    def _beside_itself(
+        self, request: ComparisonRequest, found: Comparison, beside: Session
+    ) -> tuple[Comparison, Doubt | None]:
+        """What of a comparison counts, and why it cannot be relied on, if so."""
+        low = agreement.at_known_pace(found, self.known_us)
+        if low is not found and request.low_serves and request.counts(low):
+            return low, None
+        has_time = not request.hurried(found.wall_s / len(found.log_ratios) * agreement.TURNS)
+        return found, agreement.check(found, beside, self.known_us, has_time=has_time)
 
     def _ahead(self, sides: int, request: ComparisonRequest, done: int) -> int:
         """How many of its restarts are prepared side by side, when so many are done."""

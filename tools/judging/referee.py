@@ -210,6 +210,7 @@ class Referee:
             enough_to_judge(self.delta, self.hurried),
             progress=lambda n: self.say("timing", n, accept.next_look(n)),
             counts=lambda found: accept.look(found.log_ratios, self.delta) == "kept",
+            low_serves=True,
         )
 
     def report_on(
@@ -256,11 +257,16 @@ class Referee:
         if self._hides(verdict) and self.narrow_noise() != above:
             first, verdict = verdict, self._time_once(checked, incumbent, f"{purpose} above less noise")
             verdict.evidence["above_more_noise"] = first.evidence
-        if verdict.name == "kept" and verdict.speedup is not None and verdict.speedup.median > QUARANTINE:
-            first, again = verdict, self.check(checked.build)
-            verdict = self._time_once(again, incumbent, f"{purpose} again")
-            verdict.evidence["before_quarantine"] = first.evidence
+        verdict = self.believed(verdict, checked, incumbent, purpose)
         verdict.evidence["wall_s"] = round(time.monotonic() - begun, 1)
+        return verdict
+
+    def believed(self, first: Verdict, checked: Checked, incumbent: Build, purpose: str) -> Verdict:
+        """The first verdict, or where it is a gain beyond belief that of a second check and of other restarts."""
+        if first.name != "kept" or first.speedup is None or first.speedup.median <= QUARANTINE:
+            return first
+        verdict = self._time_once(self.check(checked.build), incumbent, f"{purpose} again")
+        verdict.evidence["before_quarantine"] = first.evidence
         return verdict
 
     def _hides(self, verdict: Verdict) -> bool:

@@ -105,6 +105,34 @@ def test_changes_of_pace_blame_nobody(
     assert doubt.why.endswith("but not in every restart: the machine changes its pace")
 
 
+@pytest.mark.parametrize(
+    ("seen_us", "has_time", "counted", "copies", "cause"),
+    [
+        ([100.0, 104.0, 105.0], True, [2.0] * 3, 0, None),  # as it is known to be
+        ([90.0, 120.0, 150.0], True, [2.0, 2.0 / 1.2, 2.0 / 1.5], 0, None),  # a gain even if it was slowed down
+        ([120.0, 120.0, 190.0], True, [2.0] * 3, 2 * TURNS, "slowed down"),  # none if it was
+        ([120.0, 120.0, 190.0], False, [2.0] * 3, 0, "pace"),
+    ],
+)
+def test_nobody_asks_who_slowed_the_incumbent_down_where_a_gain_is_left_without_it(
+    seen_us: list[float], has_time: bool, counted: list[float], copies: int, cause: str | None, clock: LiveClock
+) -> None:
+    request = ComparisonRequest(
+        "",
+        BUILD,
+        {"candidate": CANDIDATE},
+        bool,
+        hurried=lambda seconds: not has_time,
+        counts=lambda found: min(found.log_ratios) > math.log(1.3),
+        low_serves=True,
+    )
+    among = session(*[100.0] * 2 * TURNS)
+    found, doubt = clock._beside_itself(request, beside(*seen_us), among)
+    assert [math.exp(ratio) for ratio in found.log_ratios] == pytest.approx(counted)
+    assert len(among.timed) == copies and (doubt.cause if doubt else None) == cause
+    assert found.incumbent_us == [[us] for us in seen_us] and bool(found.pace_us) is (counted != [2.0] * 3)
+
+
 @dataclass
 class Failing(Paced):
     fault: Any = None
