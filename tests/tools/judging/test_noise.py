@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,19 @@ def test_what_is_not_kept_need_not_show_that_it_slowed_nobody_down(
     judge.hurried = lambda seconds: True
     found = judge.compare("it", ORIGINAL, CHANGED.build).only
     assert asked[0].counts(found) is counts
+
+
+@pytest.mark.parametrize(("gain", "again", "name"), [(9.0, 1.0, "kept"), (11.0, 11.0, "kept"), (11.0, 1.0, "neutral")])
+def test_a_gain_beyond_belief_is_what_a_second_check_and_other_restarts_say(
+    gain: float, again: float, name: str, tmp_path: Path
+) -> None:
+    judge, clock = referee(tmp_path, it=[math.log(gain)] * 3, **{"it again": [math.log(again)] * 3})
+    checked = list[Build]()
+    judge.check = lambda build: (checked.append(build), CHANGED)[1]  # type: ignore[method-assign]
+    verdict = judge.time(CHANGED, ORIGINAL, "it")
+    assert verdict.name == name and ("before_quarantine" in verdict.evidence) is (gain > 10)
+    assert checked == [CHANGED.build] * (gain > 10)
+    assert clock.asked[1:] == [("it", 3), ("it again", 3)][: 1 + (gain > 10)]
 
 
 def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
