@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from agent.playbook import graphs
-from agent.playbook.drafts import WORTH_TIMING, Answer, Drafts, key_of, percent
+from agent.playbook.drafts import Answer, Drafts, key_of, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, model_class
@@ -18,9 +18,8 @@ _ROCM_OPTIONS = (
 )
 
 MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
-CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (row 2026-11-23T07:40)
 _MODE = re.compile(r'mode="([\w-]+)"')
-_FREEZE, _REGIONS = "freeze", "compile_regions"
+_REGIONS = "compile_regions"
 
 
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
@@ -70,8 +69,6 @@ def propose(request: ProposalRequest) -> Answer:
                 partial(model_class.compile_calls, request.tree, site, text),
                 variant=_variant(text),
             )
-        if present is not None and request.platform.device == "cpu":
-            _frozen(drafts, site, ways)
         if present is not None and not drafts.candidates:
             drafts.reasons.append(f"{site.module_class} is compiled already")
         elif not drafts.candidates:
@@ -103,38 +100,6 @@ def _recorded(drafts: Drafts, site: Site, text: str) -> None:
         partial(model_class.compile_and_capture, drafts.request.tree, site, text),
         variant=_variant(text),
     )
-
-
-def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
-    """On a CPU, where products are faster with weights that were laid out for them; on a GPU tuning does that.
-
-    Nothing of it can be cached, so each start of the program compiles it again.
-    """
-    kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
-    if any(a.key.rewriter == _FREEZE for a in kept):
-        return
-    share = model_class.product_share(drafts.request.observation)
-    if share < WORTH_TIMING * drafts.request.floor:
-        drafts.reasons.append(f"products take {percent(share)}, under half of the noise floor")
-        return
-    takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached
-    if takes_s > MOST_AT_A_START_S:
-        drafts.reasons.append(
-            f"with its weights as constants {site.module_class} would be compiled for about "
-            f"{takes_s:.0f} s at each start of the program"
-        )
-        return
-    for text in ways:
-        drafts.add(
-            site,
-            _FREEZE,
-            f"Compile {site.module_class} with its weights as constants ({_in_words(text)})",
-            f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
-            " Each call looks whether a weight was written to, moved or replaced; of what torch does not count, writes "
-            "to single elements are not seen.",
-            partial(model_class.freeze, drafts.request.tree, site, text),
-            variant=_variant(text),
-        )
 
 
 def _by_region(drafts: Drafts, text: str) -> None:

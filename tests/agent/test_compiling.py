@@ -68,25 +68,6 @@ def test_where_compiling_for_minutes_lost_it_is_not_tried_in_another_way(decoder
     assert Playbook().propose(replace(asked, attempts=tried)) == ([], "compiling Decoder took 300 s, and lost")
 
 
-def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
-    target, seen = decoder
-    (whole,) = propose(target, "compile_model", seen)[0]
-    compiled, past = applied(target, whole), (attempt(whole, "kept"),)
-    (constant,) = propose(compiled, "compile_model", seen, attempts=past)[0]
-    assert constant.title == "Compile Decoder with its weights as constants (default settings)"
-    text = applied(compiled, constant).text()
-    assert "@frozen()\nclass Decoder" in text and "self.compile()" in text, "which serves calls with gradients"
-    slow = (replace(past[0], first_call_s=30.0),)
-    none, why = propose(compiled, "compile_model", seen, attempts=slow)
-    assert none == [] and "compiled for about 75 s at each start of the program" in why
-    done = (*past, replace(attempt(constant, "kept"), first_call_s=34.0))
-    assert "at each start" not in propose(compiled, "compile_model", seen, attempts=done)[1]
-    past = (*past, attempt(constant, "neutral"))
-    again = propose(compiled, "compile_model", seen, attempts=past)
-    assert again == ([], "Decoder is compiled already")
-    assert not propose(compiled, "compile_model", seen, GPU, attempts=past[:1])[0]
-
-
 def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     first, second = propose(target, "compile_model", seen, GPU, cases=3)[0]

@@ -243,14 +243,6 @@ def test_small_kernels_of_one_file_are_one_change(decoder: Decoder) -> None:
     assert same_results(target, applied(target, small), {"batch": 1, "tokens": 8})
 
 
-@pytest.mark.parametrize(("share", "found"), [(0.5, True), (0.004, False)])
-def test_weights_become_constants_only_where_products_take_long(tmp_path: Path, share: float, found: bool) -> None:
-    target = copy_of(tmp_path, "optimal")
-    seen = target.observe().model_copy(update={"ops": [OpShare(name="addmm", share=share, count=2)]})
-    compiled = applied(target, propose(target, "compile_model", seen)[0][0])
-    assert any("as constants" in title for title in titles(compiled, "compile_model", seen, floor=0.02)) is found
-
-
 def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp_path: Path) -> None:
     call = "return F.scaled_dot_product_attention(x, x, x)"
     target = Target.of_forward(tmp_path / "tree", call, inputs="(torch.randn(2, 4, 6, 16),)")

@@ -137,10 +137,9 @@ def changed(model: Any, change: str) -> Any:
 
 
 UNSEEN = {(name, change) for name, use in USES.items() for change in use.unseen}  # as it says there
-COMPILED_AGAIN = {("frozen", change) for change in CHANGES if change not in ("a hook", "all data")}  # takes seconds
 
 
-@each("change", CHANGES, without=UNSEEN, slow=COMPILED_AGAIN)
+@each("change", CHANGES, without=UNSEEN)
 def test_it_follows(name: str, change: str) -> None:
     use = USES[name]
     plain, used, x = pair(use)

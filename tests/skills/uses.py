@@ -17,7 +17,7 @@ def load(name: str) -> Any:
     return assets.load("amd-kernel-optimization", name)
 
 
-frozen, graphed, grouped_experts, packed_linear = map(load, ("frozen", "graphed", "grouped_experts", "packed_linear"))
+graphed, grouped_experts, packed_linear = map(load, ("graphed", "grouped_experts", "packed_linear"))
 padded_linear, remembered, routed_linear = map(load, ("padded_linear", "remembered", "routed_linear"))
 SIZE = 128
 
@@ -67,11 +67,6 @@ class Padded(Net):
 class Routed(Net):
     def asset(self) -> None:
         routed_linear.route_linears(self)
-
-
-@frozen.frozen()
-class Frozen(Net):
-    pass
 
 
 @graphed.graphed
@@ -179,12 +174,6 @@ USES = {
         IN_PLACE | MOVED | SETTINGS | PARTS | MADE_AGAIN | {"copied"},
         call=lambda model, x: remembered.remembered(model, x),
     ),
-    "frozen": Use(
-        Frozen,
-        lambda m, x: frozen._states.get(m).left >= 0,
-        IN_PLACE | MOVED | SETTINGS | PARTS | MADE_AGAIN,
-        unseen=("another place for hooks",),
-    ),
     "grouped_experts": Use(
         experts,
         is_together,
@@ -224,9 +213,8 @@ def pair(use: Use) -> tuple[Any, Any, torch.Tensor]:
 Pairs = Collection[tuple[str, str]]
 
 
-def each(argument: str, values: Collection[str], without: Pairs, slow: Pairs = ()) -> pytest.MarkDecorator:
+def each(argument: str, values: Collection[str], without: Pairs) -> pytest.MarkDecorator:
     """Every use with every value of another argument."""
     pairs = [(name, value) for name in USES for value in values if (name, value) not in without]
-    marks = [[*USES[pair[0]].marks, *([pytest.mark.slow] if pair in slow else [])] for pair in pairs]
-    cases = [pytest.param(*pair, marks=its) for pair, its in zip(pairs, marks, strict=True)]
+    cases = [pytest.param(*pair, marks=USES[pair[0]].marks) for pair in pairs]
     return pytest.mark.parametrize(("name", argument), cases)

@@ -1,4 +1,4 @@
-"""Change what happens when the outermost module is made or called: compiled, recorded, frozen, its layers tuned.
+"""Change what happens when the outermost module is made or called: compiled, recorded, its layers tuned.
 
 Calls are compiled by `self.compile(...)` at the end of the class's `__init__`, and wrapped by decorators of the class
 such as `graphed`; where one cannot serve a call, it runs as before. State dicts, attributes and subclasses stay as they
@@ -17,7 +17,7 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
+from tools.rewrite.ops_package import GRAPHED, Asset, is_used, use
 from tools.rewrite.reading.source import SourceFile, one_edit
 from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
 from tools.rewrite.sites import largest_first, of_class
@@ -25,10 +25,6 @@ from tools.rewrite.sites import largest_first, of_class
 MOST_ROOTS = 3  # classes that are compiled or recorded one by one
 REGION_SHARE = 0.3  # of a call; less is not worth its own graph
 _CONVOLUTION = re.compile(r"_?conv(_transpose)?[123]d|_?convolution")  # functions of torch
-_PRODUCT = re.compile(
-    rf"{_CONVOLUTION.pattern}|(bi)?linear|(add|b|baddb|addb)?mm|(add)?mv|matmul|einsum|tensordot"
-    r"|(lstm|gru|rnn_tanh|rnn_relu)(_cell)?|multi_head_attention\w*"
-)
 
 
 def find(observation: Observation) -> list[Site]:
@@ -57,11 +53,6 @@ def advice(observation: Observation, settings: str) -> str:
 def convolution_share(observation: Observation) -> float:
     """What convolutions take of a call, from 0 to 1."""
     return sum(row.share for row in observation.ops if _CONVOLUTION.fullmatch(row.name))
-
-
-def product_share(observation: Observation) -> float:
-    """The same of matrix products and convolutions: all that weights are multiplied with."""
-    return sum(row.share for row in observation.ops if _PRODUCT.fullmatch(row.name))
 
 
 # -- when it is made
@@ -165,18 +156,10 @@ def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str,
         return {**compile_calls(tree, site, settings), **capture(tree, site)}
 
 
-def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
-    """Compile calls with the weights as constants: `@frozen(settings)`, the arguments of torch.compile.
-
-    Raises: CannotRewrite.
-    """
-    return decorate(tree, site, FROZEN, f"{{}}({settings})", "frozen")
-
-
 def decorate(
-    tree: Path, site: Site, asset: Asset, spelling: str, done: str, *, around: Sequence[Asset] = ()
+    tree: Path, site: Site, asset: Asset, spelling: str, done: str, *, around: Asset | None = None
 ) -> dict[str, str]:
-    """New file contents: below all decorators that are there, or above those of `around`. Raises: CannotRewrite."""
+    """New file contents: below all decorators that are there, or above that of `around`. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     owner = source.class_named(site.module_class, site.line)
     name = is_used(source, asset)
@@ -186,8 +169,9 @@ def decorate(
         raise CannotRewrite(f"{owner.name.value} has its own __call__")
     ours = use(source, asset, site)
     decorator = cst.Decorator(source.expression(spelling.format(ours)))
-    inner = {name for each in around if (name := is_used(source, each))}
-    place = next((i for i, each in enumerate(owner.decorators) if _name(each) in inner), len(owner.decorators))
+    inner = around and is_used(source, around)
+    places = (i for i, each in enumerate(owner.decorators) if inner and _name(each) == inner)
+    place = next(places, len(owner.decorators))
     changed = [*owner.decorators[:place], decorator, *owner.decorators[place:]]
     source.replace(owner, source.edited(owner).with_changes(decorators=changed))
     return source.changes()

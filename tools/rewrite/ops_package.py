@@ -73,7 +73,6 @@ def _siblings(text: str, *, tried: bool = False) -> list[str]:
 CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
-FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
 GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")
 PADDED_LINEAR = Asset("amd-kernel-optimization", "padded_linear", "pad_linears")

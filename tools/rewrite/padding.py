@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite, model_class
-from tools.rewrite.ops_package import FROZEN, GRAPHED, PADDING
+from tools.rewrite.ops_package import GRAPHED, PADDING
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import parameters
 from tools.rewrite.sites import of_class
@@ -43,7 +43,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
         *([] if value == 0 and type(value) is int else [f"padding={value!r}"]),
     ]
     spelling = f"{{}}({', '.join(arguments)})"
-    return model_class.decorate(tree, site, PADDING, spelling, "called without padding", around=(GRAPHED, FROZEN))
+    return model_class.decorate(tree, site, PADDING, spelling, "called without padding", around=GRAPHED)
 
 
 def _name(plain: list[str], argument: str | int) -> str:

@@ -20,7 +20,6 @@ USED = {
     "PADDED_LINEAR": "padded_linear plain_linears processes",
     "GRAPHED": "class_calls eager graphed kept per_module undone watched",
     "REMEMBERED": "computed eager generators kept per_module remembered sampled streams watched",
-    "FROZEN": "class_calls eager frozen kept per_module sampled streams watched",
     "GROUPED_MATMUL": "grouped_matmul",
 }
 ENCODER = "self.encoder = nn.Linear(16, 16)\nself.out = nn.Linear(16, 16)"
