@@ -86,8 +86,12 @@ class ForkingSandbox(LocalSandbox):
 
     def _spawn(self, order: Order, log: Path) -> Supervisor:
         forked = Forked(self._python)
-        supervisor = Supervisor(cast(Any, forked), os.dup(forked.connection.fileno()))
-        return spawner.begun(supervisor, order._replace(host_pid=forked.parent), log)
+        try:
+            supervisor = Supervisor(cast(Any, forked), os.dup(forked.connection.fileno()))
+            return spawner.begun(supervisor, order._replace(host_pid=forked.parent), log)
+        except BaseException:  # a run that is being stopped
+            forked.close()
+            raise
 
 
 class Forked:
@@ -95,11 +99,15 @@ class Forked:
 
     def __init__(self, python: str) -> None:
         self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.connection.connect(warm_parent())
         self.stdin = self.connection.makefile("wb")
-        self.stdin.write(f"{python}\n".encode())
-        self.stdin.flush()
-        self.pid, self.parent = map(int, self.connection.recv(100).split())
+        try:
+            self.connection.connect(warm_parent())
+            self.stdin.write(f"{python}\n".encode())
+            self.stdin.flush()
+            self.pid, self.parent = map(int, self.connection.recv(100).split())
+        except BaseException:
+            self.close()
+            raise
 
     def terminate(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -111,6 +119,11 @@ class Forked:
 
     def wait(self, timeout_s: float) -> None:
         """The warm process does."""
+        self.connection.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stdin.close()
         self.connection.close()
 
 

@@ -94,7 +94,7 @@ def test_27_a_spinning_child_gains_only_where_the_idle_worker_is_not_frozen(
     gains_nothing(long_arena.time("27_spinning_child"))
     weak = long_arena.with_setting()
     without_freezing(weak, monkeypatch)
-    monkeypatch.setattr(agreement, "check", lambda *_: None)
+    monkeypatch.setattr(agreement, "check", lambda *_, **how: None)
     kept(weak.with_noise(0.05).time("27_spinning_child"))
 
 
@@ -105,8 +105,8 @@ two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU:
 
 
 def blind_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "_check_cores", lambda *_: None)
-    monkeypatch.setattr(Session, "_check_time_used", lambda *_: None)
+    monkeypatch.setattr(Session, "_check_cores", lambda *_, **how: None)
+    monkeypatch.setattr(Session, "_check_time_used", lambda *_, **how: None)
 
 
 @pytest.fixture

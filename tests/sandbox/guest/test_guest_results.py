@@ -206,7 +206,7 @@ def test_of_many_rows_each_is_as_likely_and_the_first_and_the_last_are_always_ta
         ((index, shape, begins, together),) = guest_tensors.some_rows([torch.empty(3), tensor], tensor.nbytes // 5)[-1:]
         assert (index, shape) == (1, [6437, 4]) and all(0 <= begin <= 6437 - together for begin in begins)
         seen[[row for row in range(6437) if any(begin <= row < begin + together for begin in begins)]] += 1
-    assert seen[0] == seen[-1] == 400 and seen.min() > 40 and seen.mean() == pytest.approx(80, abs=8)
+    assert seen[0] == seen[-1] == 400 and seen.min() > 20 and seen.mean() == pytest.approx(80, abs=8)
 
 
 def test_small_tensors_and_those_without_rows_are_taken_whole() -> None:

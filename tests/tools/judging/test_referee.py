@@ -112,6 +112,7 @@ def kills(monkeypatch: pytest.MonkeyPatch, times: int, number: signal.Signals) -
 
     def interrupted(self: Worker, *asked: str, **arguments: Any) -> dict[str, Any]:
         if self.build.key.startswith("killed") and asked == ("build",) and len(killed) < times:
+            ask(self, "collect")  # it is there
             killed.append(self.process.members()[0])
             os.kill(killed[-1], number)
         return ask(self, *asked, **arguments)
