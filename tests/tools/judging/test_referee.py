@@ -129,6 +129,15 @@ def test_a_killed_worker_is_checked_again(arena: Arena, monkeypatch: pytest.Monk
     assert arena.referee.check(candidate).finding.verdict == "broken" and len(killed) == 2
 
 
+def test_what_draws_the_inputs_may_have_ended_with_something_else(arena: Arena) -> None:
+    with arena.referee.supply.opened():
+        drawing = arena.referee.supply._reference
+    assert drawing is not None
+    os.kill(drawing.process.members()[0], signal.SIGKILL)
+    assert arena.referee.check(arena.incumbent).finding.verdict is None
+    assert arena.referee.supply._reference not in (None, drawing)
+
+
 def ended(number: int | None, status: int | None = None) -> Ended:
     return Ended(status, number, "signal" if number else "exited", "")
 
