@@ -13,7 +13,7 @@ import pytest
 
 from tests.evals.arena import Arena, gains_nothing, kept, only_medians_count, replace_once, staging_counts_nowhere
 from tools.judging import accept, clock, comparison, inputs
-from tools.judging.clock import Group, Session
+from tools.judging.clock import Group, Plan, Session
 from tools.judging.comparison import INCUMBENT
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
@@ -114,8 +114,8 @@ def test_an_input_lies_in_the_inbox_only_until_its_call_is_over(arena: Arena, mo
         during.append(len(list(self.inbox.iterdir())))
         return timed_call(self, prepared, spin_s)
 
-    def look_after(self: Session, case: int, calls: int, group: Group, name: str, *rest: Any) -> None:
-        block(self, case, calls, group, name, *rest)
+    def look_after(self: Session, case: int, plan: Plan, group: Group, name: str, *rest: Any) -> None:
+        block(self, case, plan, group, name, *rest)
         afterwards.append(len(list(group.workers[name].inbox.iterdir())))
 
     monkeypatch.setattr(Worker, "timed_call", look_first)

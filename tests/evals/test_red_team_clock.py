@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tests.evals.arena import Arena, gains_nothing, kept, nothing_found, only_medians_count, staging_counts_nowhere
 from tools.judging import clock, correctness
-from tools.judging.clock import Session
+from tools.judging.clock import Plan, Session
 from tools.judging.comparison import Side
 from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
@@ -113,10 +114,10 @@ def test_25_short_blocks_gain_only_by_the_slope(arena: Arena, monkeypatch: pytes
     gains_nothing(arena.time("25_short_blocks"))
     whole = Session._block
 
-    def slope(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
+    def slope(self: Session, case: int, plan: Plan, pair: Any, name: str, side: Side, keep: int | None) -> None:
         short, long = (Side({case: []}, {case: []}, {case: []}) for _ in range(2))
-        whole(self, case, 4, pair, name, short, None)
-        whole(self, case, 12, pair, name, long, keep)
+        whole(self, case, replace(plan, calls=4), pair, name, short, None)
+        whole(self, case, replace(plan, calls=12), pair, name, long, keep)
         rise = (12 * median(long.call_ns[case]) - 4 * median(short.call_ns[case])) / 8  # no single pause decides
         side.call_ns[case].append(max(1000, round(rise)))
         side.stage_ns[case] += long.stage_ns[case]

@@ -29,7 +29,7 @@ from tools.judging.workload import Workload
 BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
 MAX_CALLS = 20  # per block
 ROUNDS = 10
-SLOW_CALL_S = 0.1  # calls longer than this, or sequences of calls, get half the rounds
+SLOW_CALL_S = 0.1  # calls longer than this, or sequences of calls, get half the rounds, and need not settle
 MANY_CASES = 3  # from so many on each gets half the rounds: what they gain counts together
 INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second
@@ -47,14 +47,16 @@ class Plan:
 
     rounds: int
     calls: int  # per round and worker
+    settle: int = SETTLE
 
     @classmethod
     def of(cls, workload: Workload, case: Case) -> Plan:
         room = INPUT_BYTES // max(1, case.input_bytes)  # for so many inputs: each call gets its own, drawn beforehand
-        less = case.call_s >= SLOW_CALL_S or room < ROUNDS or len(workload.cases) >= MANY_CASES
+        slow = case.call_s >= SLOW_CALL_S
+        less = slow or room < ROUNDS or len(workload.cases) >= MANY_CASES
         rounds = ROUNDS // 2 if less else ROUNDS
         calls = min(MAX_CALLS, round(BLOCK_S[workload.device] / max(case.call_s, 1e-6)), room // rounds)
-        return cls(rounds, max(1, calls))
+        return cls(rounds, max(1, calls), 0 if slow else SETTLE)
 
 
 @dataclass(frozen=True)
@@ -255,14 +257,14 @@ class Session:
             for name in order if number % 2 == 0 else reversed(order):
                 keep = self.rng.randrange(plan.calls) if number in chosen and name != INCUMBENT else None
                 with _blamed(name):
-                    self._block(case, plan.calls, group, name, sides[name], keep)
+                    self._block(case, plan, group, name, sides[name], keep)
 
-    def _block(self, case: int, calls: int, group: Group, name: str, side: Side, keep: int | None) -> None:
+    def _block(self, case: int, plan: Plan, group: Group, name: str, side: Side, keep: int | None) -> None:
         """Thaw one worker, time its calls, freeze it again."""
         worker = group.workers[name]
         worker.process.thaw()
         begun, before = time.perf_counter(), worker.process.usage()  # it may run while its usage is read
-        for number in range(-SETTLE, calls):
+        for number in range(-plan.settle, plan.calls):
             # from when its input is staged a worker could begin: what is ours is done before it or after the call
             call = worker.prepared_call(self._key())
             loaded = 0
@@ -350,7 +352,7 @@ def _check_tripped(tripped: dict[str, set[str]]) -> None:
 def inputs_needed(workload: Workload, case: Case) -> int:
     """How many inputs of a case one worker uses in one restart."""
     plan = Plan.of(workload, case)
-    return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + SETTLE)
+    return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + plan.settle)
 
 
 class SideFault(Exception):

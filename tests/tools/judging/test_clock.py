@@ -33,7 +33,7 @@ def test_their_number_varies_so_that_none_is_the_last(monkeypatch: pytest.Monkey
     blocks: list[tuple[str, int | None]] = []
     counts, seen = list[int](), set[tuple[int, int]]()
     monkeypatch.setattr(
-        Session, "_block", lambda self, case, calls, group, name, side, keep: blocks.append((name, keep))
+        Session, "_block", lambda self, case, plan, group, name, side, keep: blocks.append((name, keep))
     )
     session = Session(UNUSED, ONE_CASE, {}, UNUSED, UNUSED)
     for _ in range(300):
@@ -66,10 +66,10 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
 
 
 @pytest.mark.parametrize(("call_s", "rounds"), [(0.09, clock.ROUNDS), (0.11, clock.ROUNDS // 2)])
-def test_long_calls_get_fewer_rounds(call_s: float, rounds: int) -> None:
+def test_long_calls_get_fewer_rounds_and_need_not_settle(call_s: float, rounds: int) -> None:
     case = Case("", {}, call_s=call_s, input_bytes=1 << 10)
     workload: Any = SimpleNamespace(device="cuda", cases=(case,))
-    assert Plan.of(workload, case) == Plan(rounds, 1)
+    assert Plan.of(workload, case) == Plan(rounds, 1, settle=int(call_s < 0.1))
 
 
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepa
     group.cursor = {"candidate": [0]}
     side = Side()
     side.begin(0)
-    prepared._block(0, 1, group, "candidate", side, None)
+    prepared._block(0, Plan(1, 1), group, "candidate", side, None)
     one = ["prepared_call", "reveal", "stage", "timed_call", "hide"]
     assert done == ["thaw", "usage", *one, *one, "usage", "freeze"]
 
@@ -294,7 +294,7 @@ def test_what_runs_while_its_usage_is_read_ran_on_the_clock(prepared: Session) -
     group.cursor = {"candidate": [0]}
     side = Side()
     side.begin(0)
-    prepared._block(0, 1, group, "candidate", side, None)
+    prepared._block(0, Plan(1, 1), group, "candidate", side, None)
     assert group.used_s["candidate"] == 0.2
 
 
