@@ -214,7 +214,6 @@ class LiveClock:
         return fill(build)
 
     def close(self) -> None:
-        self.supply.close()
         self._forget_outputs()
 
     def _forget_outputs(self) -> None:

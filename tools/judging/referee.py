@@ -68,8 +68,9 @@ class Referee:
         return self.noise.delta
 
     def close(self) -> None:
-        """End the worker that draws inputs for the clock, and what is still being made."""
+        """End the worker that draws inputs, and what is still being made."""
         self.clock.close()
+        self.supply.close()
         if self.ahead is not None:
             self.ahead.end()
 
