@@ -117,6 +117,8 @@ def compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: i
         progress=lambda n: ctx.display.say("measuring", n, restarts),
         doing=ctx.display.say,
         fewest=restarts,
+        counts=ctx.referee.would_keep,
+        low_serves=True,
     )
     return ctx.referee.clock.compare(request)
 

@@ -209,12 +209,14 @@ def candidates_beside(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candid
 
 def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, looked: Finding) -> None:
     """The first attempt of its step with its verdict, by what was measured: the better of those that are kept. What
-    this leaves open is timed once more by the step; where compiling gains nothing, so are calls recorded as they are.
+    this leaves open is timed further by the step; where compiling gains nothing, so are calls recorded as they are.
     """
     decided, pristine = dict[str, Verdict](), ctx.builds.pristine_checked().build
     for name in candidates.keys() & measured.comparisons.keys():
         compared = measured.comparisons[name]
         if not compared.failed and _is_open(ctx, compared):
+            if looked.verdict is None and accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
+                ctx.referee.begin(compared)
             continue
         decided[name] = ctx.referee.decide(candidates[name].checked, compared, measured.outputs_of(name), pristine)
         if looked.verdict is None:

@@ -87,6 +87,12 @@ class Referee:
         gains = compared.interval(self.delta)
         return Verdict(name="kept" if gains.median > 1 else "slower", reason="", speedup=gains)
 
+    def begin(self, found: Comparison) -> None:
+        self.asked.append(("begun", [found.purpose]))
+
+    def would_keep(self, found: Comparison) -> bool:
+        return True
+
     def believed(self, first: Verdict, *_: object) -> Verdict:
         return first
 

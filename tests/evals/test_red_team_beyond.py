@@ -50,7 +50,13 @@ def test_work_moved_into_loading_gains_only_where_nothing_is_sealed(
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
     gains_nothing(long_arena.judge("beyond_staged_ahead"))
     weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    if True:\n")]})
-    kept(weak.time("beyond_staged_ahead"))
+    supply = weak.referee.supply
+    supply.close()  # nor is anything sealed by what stands by
+    monkeypatch.setattr(supply, "setting", weak.referee.setting)
+    try:
+        kept(weak.time("beyond_staged_ahead"))
+    finally:
+        supply.close()
 
 
 # -- results that are kept until torch counts a write

@@ -55,6 +55,7 @@ class Referee:
     say: Say = lambda what, done, of: None
     hurried: Hurried = lambda seconds: False
     rng: random.Random = field(default_factory=random.SystemRandom)
+    _begun: dict[tuple[str, str], Comparison] = field(default_factory=dict)
     ahead: toolchain.Ahead | None = None  # makes the toolchain since before the target was known
 
     def __post_init__(self) -> None:
@@ -203,16 +204,36 @@ class Referee:
         return self.clock.compare(request)
 
     def compare(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
-        """Fresh restarts until a look of the accept rule decides, or there is no time up to the next one."""
-        return self._compare(
+        """Fresh restarts until a look of the accept rule decides, or there is no time up to the next one.
+
+        What others have `begun` of this sequence counts.
+        """
+        known = self._begun.pop((incumbent.key, candidate.key), None)
+        before = 0 if known is None else len(known.log_ratios)
+
+        def whole(found: Comparison) -> Comparison:
+            if known is None or found.failed:
+                return found
+            return known.followed_by(found).model_copy(update={"purpose": found.purpose})
+
+        enough = enough_to_judge(self.delta, self.hurried)
+        measured = self._compare(
             purpose,
             incumbent,
             candidate,
-            enough_to_judge(self.delta, self.hurried),
-            progress=lambda n: self.say("timing", n, accept.next_look(n)),
-            counts=lambda found: accept.look(found.log_ratios, self.delta) == "kept",
+            lambda found: enough(whole(found)),
+            progress=lambda n: self.say("timing", before + n, accept.next_look(before + n)),
+            counts=lambda found: self.would_keep(whole(found)),
             low_serves=True,
         )
+        return replace(measured, comparisons={name: whole(each) for name, each in measured.comparisons.items()})
+
+    def begin(self, found: Comparison) -> None:
+        """The first restarts of a sequence that is still to be decided: they were measured beside others."""
+        self._begun[found.incumbent, found.candidate] = found
+
+    def would_keep(self, found: Comparison) -> bool:
+        return accept.look(found.log_ratios, self.delta) == "kept"
 
     def report_on(
         self, purpose: str, incumbent: Build, candidates: Mapping[str, Build], *, malloc: bool = True

@@ -15,6 +15,7 @@ from agent.budget import Budget
 from agent.records import measurements
 from agent.records.measurements import SessionStart
 from tests.agent.one_context import one_context
+from tests.tools.judging.compared import compared
 from tools.judging import accept
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
@@ -115,6 +116,17 @@ def test_a_gain_beyond_belief_is_what_a_second_check_and_other_restarts_say(
     assert verdict.name == name and ("before_quarantine" in verdict.evidence) is (gain > 10)
     assert checked == [CHANGED.build] * (gain > 10)
     assert clock.asked[1:] == [("it", 3), ("it again", 3)][: 1 + (gain > 10)]
+
+
+def test_restarts_that_others_have_begun_are_the_first_of_the_sequence(tmp_path: Path) -> None:
+    judge, clock = referee(tmp_path, it=[0.06] * 3, **{"it again": [0.3] * 3})
+    begun = compared([0.05, 0.06, 0.12], incumbent=ORIGINAL.key, candidate=CHANGED.build.key)
+    judge.begin(begun)
+    verdict = judge.time(CHANGED, ORIGINAL, "it")
+    assert clock.asked[-1] == ("it", 3) and verdict.evidence["comparison"]["purpose"] == "it"
+    assert verdict.speedup is not None and (verdict.name, verdict.speedup.restarts) == ("kept", 6)
+    judge.time(CHANGED, ORIGINAL, "it again")
+    assert clock.asked[-1][1] == 3, "once"
 
 
 def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
