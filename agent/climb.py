@@ -36,7 +36,10 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if tried and schedule.is_early(state, step):
         return {"attempt": "", "no_more": "the rest comes in its turn"}
     name = f"{step}-{len(tried) + 1}"
-    ctx.budget.reserve(ctx.proposals.expecting(schedule.to_come(state, step, ctx.config.steps)))
+    to_come = schedule.to_come(state, step, ctx.config.steps)
+    if ctx.budget.for_compiling_s:  # which is time for the attempts of these steps
+        to_come = [each for each in to_come if not schedule.compiles(each)]
+    ctx.budget.reserve(ctx.proposals.expecting(to_come))
     if left_over := _left_over(ctx, name):
         return {"attempt": _begin(ctx, left_over)}
     # before anybody is asked who takes time or money

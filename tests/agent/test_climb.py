@@ -171,8 +171,8 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
             asked.append(step)
         return ([] if looking else list(offers)), "nothing was found"
 
-    budget = SimpleNamespace(used_up=lambda attempts=0: "", hurried=lambda: hurried, reserve=lambda attempts: None)
-    budget.begin_compiling = lambda: None
+    budget = SimpleNamespace(used_up=lambda attempts=0: "", hurried=lambda: hurried, for_compiling_s=0.0)
+    budget.begin_compiling, budget.reserve = lambda: None, lambda attempts: setattr(budget, "reserved", attempts)
     return one_context(
         run_dir=tmp_path,
         ledger=ledger_of(tmp_path, {"step": "write_kernels", "verdict": "neutral"}),
@@ -197,6 +197,16 @@ def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
     assert (found["no_more"], ctx.asked) == ("what is left of the time budget is kept for the steps after it", [])
     ctx = proposing(tmp_path, offers=(MINE,))
     assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
+
+
+@pytest.mark.parametrize(("for_compiling_s", "reserved"), [(0.0, 9), (60.0, 5)])
+def test_time_that_is_kept_for_compiling_is_not_reserved_once_more(
+    tmp_path: Path, for_compiling_s: float, reserved: int
+) -> None:
+    ctx = proposing(tmp_path)
+    ctx.budget.for_compiling_s = for_compiling_s
+    climb.propose({"step": "write_kernels"}, ctx)
+    assert ctx.budget.reserved == reserved
 
 
 @pytest.mark.parametrize(("on_stack", "below"), [(True, ()), (False, ("audit_compute-1",))])
