@@ -210,23 +210,17 @@ class Referee:
         """
         known = self._begun.pop((incumbent.key, candidate.key), None)
         before = 0 if known is None else len(known.log_ratios)
-
-        def whole(found: Comparison) -> Comparison:
-            if known is None or found.failed:
-                return found
-            return known.followed_by(found).model_copy(update={"purpose": found.purpose})
-
         enough = enough_to_judge(self.delta, self.hurried)
         measured = self._compare(
             purpose,
             incumbent,
             candidate,
-            lambda found: enough(whole(found)),
+            lambda found: enough(found.after(known)),
             progress=lambda n: self.say("timing", before + n, accept.next_look(before + n)),
-            counts=lambda found: self.would_keep(whole(found)),
+            counts=lambda found: self.would_keep(found.after(known)),
             low_serves=True,
         )
-        return replace(measured, comparisons={name: whole(each) for name, each in measured.comparisons.items()})
+        return replace(measured, comparisons={name: each.after(known) for name, each in measured.comparisons.items()})
 
     def begin(self, found: Comparison) -> None:
         """The first restarts of a sequence that is still to be decided: they were measured beside others."""
