@@ -34,7 +34,7 @@ from tools.judging.worker import Build, WorkerFault
 ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
-RECORDED_STEP, EAGER = "capture_graph", "calls recorded"  # calls recorded as they are, where no mode runs
+RECORDED_STEP, EAGER = "capture_graph", "calls recorded"  # as they are: where no mode runs, or none gains
 CHECKS = 4  # of the original and of three candidates
 AT_THE_START = "at-the-start"  # attempts that are no attempts of a step yet
 
@@ -212,7 +212,7 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
     this leaves open is timed further by the step; where compiling gains nothing, so are calls recorded as they are.
     """
     decided, pristine = dict[str, Verdict](), ctx.builds.pristine_checked().build
-    for name in candidates.keys() & measured.comparisons.keys():
+    for name in [each for each in candidates if each in measured.comparisons]:
         compared = measured.comparisons[name]
         if not compared.failed and _is_open(ctx, compared):
             if looked.verdict is None and accept.look(compared.log_ratios, ctx.referee.delta) == "continue":

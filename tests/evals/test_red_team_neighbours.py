@@ -105,8 +105,8 @@ two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU:
 
 
 def blind_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "_check_cores", lambda *_, **how: None)
-    monkeypatch.setattr(Session, "_check_time_used", lambda *_, **how: None)
+    monkeypatch.setattr(Session, "_check_cores", lambda *_: None)
+    monkeypatch.setattr(Session, "_check_time_used", lambda *_: None)
 
 
 @pytest.fixture

@@ -189,12 +189,6 @@ class Comparison(BaseModel):
         took = {"wall_s": self.wall_s + more.wall_s, "prepared_s": self.prepared_s + more.prepared_s}
         return self.model_copy(update={**rows, **took})
 
-    def after(self, begun: Comparison | None) -> Comparison:
-        """With the restarts of one that was begun before, unless it failed."""
-        if begun is None or self.failed:
-            return self
-        return begun.followed_by(self).model_copy(update={"purpose": self.purpose})
-
     def add(self, restart: Restart, name: str) -> None:
         for side, timed in (("incumbent", restart.sides[INCUMBENT]), ("candidate", restart.sides[name])):
             for of, ns in zip(_KINDS, (timed.call_ns, timed.stage_ns, timed.load_ns), strict=True):

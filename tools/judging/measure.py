@@ -54,9 +54,12 @@ class ComparisonRequest:
     hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
     counts: Callable[[Comparison], bool] = lambda found: True  # else nobody asks whether it slows the incumbent down
     low_serves: bool = False  # nor where it counts at the pace that the incumbent is known to have
+    begun: Comparison | None = None  # what is known of the only candidate: its restarts count, and are asked the same
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
+        if self.begun is not None:
+            return self.begun.model_copy(deep=True, update={"purpose": purpose})
         return Comparison(purpose=purpose, incumbent=self.incumbent.key, candidate=self.candidates[name].key)
 
     def may_slow_the_incumbent(self, name: str) -> bool:
@@ -199,6 +202,7 @@ class LiveClock:
                 if doubted[doubt.cause] < REPEATS[doubt.cause] and not no_time:
                     doubted[doubt.cause] += 1
                     repeated.append(doubt.why)
+                    request = replace(request, begun=None)  # it may be what is doubted
                     request.doing(f"measuring again: {doubt.why}")
                     continue
                 for name, each in left.items():

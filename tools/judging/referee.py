@@ -206,21 +206,20 @@ class Referee:
     def compare(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
         """Fresh restarts until a look of the accept rule decides, or there is no time up to the next one.
 
-        What others have `begun` of this sequence counts.
+        What others have begun of this sequence counts.
         """
-        known = self._begun.pop((incumbent.key, candidate.key), None)
-        before = 0 if known is None else len(known.log_ratios)
-        enough = enough_to_judge(self.delta, self.hurried)
-        measured = self._compare(
+        begun = self._begun.pop((incumbent.key, candidate.key), None)
+        before = 0 if begun is None else len(begun.log_ratios)
+        return self._compare(
             purpose,
             incumbent,
             candidate,
-            lambda found: enough(found.after(known)),
+            enough_to_judge(self.delta, self.hurried),
             progress=lambda n: self.say("timing", before + n, accept.next_look(before + n)),
-            counts=lambda found: self.would_keep(found.after(known)),
+            counts=self.would_keep,
             low_serves=True,
+            begun=begun,
         )
-        return replace(measured, comparisons={name: each.after(known) for name, each in measured.comparisons.items()})
 
     def begin(self, found: Comparison) -> None:
         """The first restarts of a sequence that is still to be decided: they were measured beside others."""

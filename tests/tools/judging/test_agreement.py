@@ -256,6 +256,20 @@ def test_a_hurried_run_measures_again_only_to_blame_somebody(doubted: Any, cause
     assert all(seconds > 0 for seconds in asked) and bool(asked) is (repeats == 0), "as long as it took"
 
 
+def test_restarts_that_were_begun_are_measured_anew_with_what_is_doubted(
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubts, known = iter([Doubt("pace", "why", [100.0]), None]), list[int]()
+
+    def measure(self: LiveClock, request: Any, found: dict[str, Comparison], outputs: Any) -> Doubt | None:
+        known.append(len(found["candidate"].log_ratios))
+        return next(doubts)
+
+    monkeypatch.setattr(LiveClock, "_measure", measure)
+    clock.compare(ComparisonRequest("", BUILD, {"candidate": CANDIDATE}, bool, begun=beside(100.0, 150.0, 100.0)))
+    assert known == [3, 0]
+
+
 @pytest.mark.parametrize(
     ("cause", "blamed"),
     [(cause, ["candidate"] if cause == "pace" else ["candidate", "compiled", "copy"]) for cause in REPEATS],

@@ -123,7 +123,7 @@ def test_restarts_that_others_have_begun_are_the_first_of_the_sequence(tmp_path:
     begun = compared([0.05, 0.06, 0.12], incumbent=ORIGINAL.key, candidate=CHANGED.build.key)
     judge.begin(begun)
     verdict = judge.time(CHANGED, ORIGINAL, "it")
-    assert clock.asked[-1] == ("it", 3) and verdict.evidence["comparison"]["purpose"] == "it"
+    assert clock.asked[-1] == ("it", 6) and verdict.evidence["comparison"]["purpose"] == "it"
     assert verdict.speedup is not None and (verdict.name, verdict.speedup.restarts) == ("kept", 6)
     judge.time(CHANGED, ORIGINAL, "it again")
     assert clock.asked[-1][1] == 3, "once"
