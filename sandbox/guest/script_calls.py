@@ -184,11 +184,17 @@ class Recorder(_Watcher):
         self.entered.add(method)
         self.calls.append(call)
         before = {} if module.training else buffer_versions(module)
-        synchronize()
-        drawn, start = _generators(), time.perf_counter()
-        out = self.call(plain, module, args, kwargs)
-        synchronize()
-        call.seconds = time.perf_counter() - start
+        drawn = _generators()
+
+        def timed(*args, **kwargs):  # in here: to stand aside for a call takes longer than a small module does
+            synchronize()
+            start = time.perf_counter()
+            out = plain(*args, **kwargs)
+            synchronize()
+            call.seconds = time.perf_counter() - start
+            return out
+
+        out = self.call(timed, module, args, kwargs)
         if before:
             call.wrote = [name for name, now in buffer_versions(module).items() if before.get(name, now) != now]
         self._given_out(out, ("out", call.number))
