@@ -18,20 +18,25 @@ from importlib import metadata
 
 import torch
 
-from . import tensors, tf32, workload
+from . import states, tensors, tf32, values, workload
+from .lookups import Lookups, is_integer, named_by
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
 
 
 class Reference(Worker):
+    rows = None  # by phase: (number of a tensor, how many rows there are of what it looks up)
     own = ()  # floating-point types of the model, before it was widened
     rounding = contextlib.nullcontext()  # around each call in a wider type
     coarse = False  # whether the floating-point results in the target's own precision have 16 bits
 
-    def op_describe(self, recipe=None):
-        """What the entry declares, for the host to plan with; `recipe` is that of an observed script, where known."""
+    def op_describe(self, recipe=None, rows=None):
+        """What the entry declares, for the host to plan with; `recipe` is that of an observed script, and `rows` what
+        `lookups` found, where known.
+        """
         found = self._read(recipe)
+        self.rows = rows
         cases = []
         for case in found.cases():
             work = found.phase_value(case["phase"], "work")
@@ -49,6 +54,20 @@ class Reference(Worker):
             "notes": found.notes(),
         }
 
+    def op_lookups(self):
+        """[[number of a staged tensor, rows of what it looks up]]."""
+        flat, found = self.staged[1], {}
+        integers = [number for number, tensor in enumerate(flat) if tensors.is_plain(tensor) and is_integer(tensor)]
+
+        def looked_up(index, rows):
+            for at in named_by(index, [flat[number] for number in integers]):
+                found[integers[at]] = min(rows, found.get(integers[at], rows))
+
+        with Lookups(looked_up):
+            self._outcome()
+        self.rows = {**(self.rows or {}), self.phase: [*found.items()]}
+        return {"rows": [*found.items()]}
+
     def op_save_init(self, path):
         init = self.workload.init_inputs()
         if init is not None:
@@ -57,15 +76,20 @@ class Reference(Worker):
 
     def op_draw(self, seeds, phase="", shape=None, variant="", keys=None):
         """Write fresh arguments to each path for its seed, sealed if it has a key. Constant arguments come from one
-        fixed seed. Raises: WorkloadProblem where one cannot be handed over.
+        fixed seed. Says whether a variant leaves them the same. Raises: WorkloadProblem where one cannot be handed
+        over.
         """
         constants = self.workload.optional("constants")
         fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED) if constants else None
+        same = True
         for path, seed in seeds.items():
             structure, flat = tensors.given(self._drawn(phase, shape or {}, seed, fixed))
             if variant:
-                flat = [VARIANTS[variant](tensor) for tensor in flat]
+                usual = structure, flat
+                structure, flat = values.varied(variant, *usual, seed, dict((self.rows or {}).get(phase, ())))
+                same = same and not values.is_varied(*usual, structure, flat)
             tensors.save_flat(path, structure, flat, key=(keys or {}).get(path))
+        return {"same": same}
 
     def _drawn(self, phase, shape, seed, fixed):
         drawn = self.workload.inputs(phase, shape, seed)
@@ -78,20 +102,22 @@ class Reference(Worker):
                     drawn = (*drawn[:name], fixed[name], *drawn[name + 1 :])
         return drawn
 
-    def op_second_state(self, path):
-        """A different checkpoint of the same model: values of every floating-point tensor moved along and scaled. Zeros
-        and infinities keep their places, as those of a mask, which no checkpoint has elsewhere.
-        """
-        state = {}
-        for name, tensor in self.built.state_dict().items():
-            value = tensor.detach().clone()
-            if value.is_floating_point() and value.numel():
-                noise = 0.75 + 0.5 * torch.rand(value.shape, device=value.device)
-                if not ((value == 0) | value.isinf()).any():
-                    value = value.flatten().roll(int(torch.randint(value.numel(), ()))).reshape(value.shape)
-                value = (value.float() * noise).to(value.dtype)
-            state[name] = value
-        tensors.save(path, state)
+    def op_second_state(self, path, anew=True):
+        """A different checkpoint of the same model, see `states.another`."""
+        buffers = {name for name, _ in self.built.named_buffers()}
+        tensors.save(path, states.another(self.built.state_dict(), buffers, anew))
+
+    def op_strengthen(self, path):
+        """Write a state dict in which what has next to no effect has more, and say what has none."""
+        measured = states.effects(self.built, self._outcome)
+        tensors.save(path, states.strengthened(self.built.state_dict(), measured))
+        return {"without_effect": [name for name, effect in measured.items() if effect == 0]}
+
+    def _outcome(self):
+        """The tensors that a call answers with."""
+        self._reset()
+        self._start()
+        return self.result[1]
 
     def op_tf32(self):
         """Whether the target's settings allow it for anything, and the model that was widened is one of float32."""
@@ -175,33 +201,6 @@ class Reference(Worker):
             answer = compare(tensors.load(candidate), tensors.load(reference))
         passed, message = answer if isinstance(answer, tuple) else (answer, "")
         return {"passed": bool(passed), "message": str(message)[:2000]}
-
-
-def _alike(tensor, apart):
-    """All the same, floating-point numbers but for this share of themselves."""
-    if not tensor.numel():
-        return tensor
-    same = tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
-    if not apart or not tensor.is_floating_point():
-        return same
-    return (same.double() * (1 + apart * torch.randn(tensor.shape, device=tensor.device))).to(tensor.dtype)
-
-
-def _rounding(tensor):
-    """The share of themselves by which numbers of this dtype come out otherwise in another order of summation."""
-    if not tensor.is_floating_point():
-        return 0
-    return torch.finfo(tensor.dtype).eps * (4 if tensor.element_size() > 2 else 0.5)
-
-
-# other value patterns of the same shapes: what holds only for the usual distribution fails on these
-VARIANTS = {
-    "negated": lambda t: -t if t.is_floating_point() else t.flatten().flip(0).reshape(t.shape),
-    "scaled": lambda t: t * 4 if t.is_floating_point() else t,
-    "constant": lambda t: _alike(t, 0),
-    "constant but for rounding": lambda t: _alike(t, _rounding(t)),
-    "nearly constant": lambda t: _alike(t, 1 / 64),
-}
 
 
 def _work(work, shape):

@@ -20,6 +20,7 @@ import weakref
 import torch
 
 from .digest import Digest
+from .lookups import Lookups, is_integer, named_by
 from .on_device import synchronize
 from .script_values import PLAIN, Looks, Ref, Tensor, at, holds_tensors, parts_of, rebuilt
 from .tensors import is_plain
@@ -27,7 +28,6 @@ from .workload import WorkloadProblem
 
 MOST_CALLS = 512
 MOST_S = 60.0  # after the first call
-TELLING = 8  # numbers: fewer may be equal by chance
 MOST_CALL_S = 1.0  # of a method that can be judged by the calls below it
 
 
@@ -68,9 +68,14 @@ class _Watcher:
         return False
 
     def call(self, plain, module, args, kwargs):
+        """(what comes out, seconds): to stand aside takes more of them than a small module does."""
         torch.nn.Module.__call__, self._passes_on = self._original, True
         try:
-            return plain(module, *args, **kwargs)
+            synchronize()
+            start = time.perf_counter()
+            out = plain(module, *args, **kwargs)
+            synchronize()
+            return out, time.perf_counter() - start
         finally:
             torch.nn.Module.__call__, self._passes_on = self._ours, False
 
@@ -135,24 +140,22 @@ class Recorder(_Watcher):
         self._tensors = {}  # id -> (weak reference, the same)
         self._looks = {}  # (id, what tells its contents apart) of a tensor -> (weak reference, `Looks`)
         self._integers = []  # (tensor, `Looks`) of those that the call at hand was given
+        self._lookups = Lookups(self._looked_up)
 
     def __enter__(self):
-        self._backward, self._embedding = torch.autograd.backward, torch.nn.functional.embedding
+        self._backward = torch.autograd.backward
 
         def backward(*args, **kwargs):
             self.trained = True
             return self._backward(*args, **kwargs)
 
-        def embedding(index, weight, *args, **kwargs):
-            if not torch.compiler.is_compiling():
-                self._looked_up(index, len(weight))
-            return self._embedding(index, weight, *args, **kwargs)
-
-        torch.autograd.backward, torch.nn.functional.embedding = backward, embedding
+        torch.autograd.backward = backward
+        self._lookups.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error):
-        torch.autograd.backward, torch.nn.functional.embedding = self._backward, self._embedding
+        torch.autograd.backward = self._backward
+        self._lookups.__exit__(*error)
         return super().__exit__(*error)
 
     @property
@@ -180,23 +183,13 @@ class Recorder(_Watcher):
             if method is None:
                 raise
             self.unfit[method] = problem.message
-            return self.call(plain, module, args, kwargs)
+            return self.call(plain, module, args, kwargs)[0]
         self.entered.add(method)
         self.calls.append(call)
         before = {} if module.training else buffer_versions(module)
         drawn = _generators()
-
-        def timed(*args, **kwargs):  # in here: to stand aside for a call takes longer than a small module does
-            synchronize()
-            start = time.perf_counter()
-            out = plain(*args, **kwargs)
-            synchronize()
-            call.seconds = time.perf_counter() - start
-            return out
-
-        out = self.call(timed, module, args, kwargs)
-        if before:
-            call.wrote = [name for name, now in buffer_versions(module).items() if before.get(name, now) != now]
+        out, call.seconds = self.call(plain, module, args, kwargs)
+        call.wrote = [name for name, now in buffer_versions(module).items() if before.get(name, now) != now]
         self._given_out(out, ("out", call.number))
         if method and (why := self._why_unfit(call, out, drawn)):
             self.unfit[method] = why
@@ -240,17 +233,13 @@ class Recorder(_Watcher):
         if first[0] == "out":
             call.links.add(first[1])
         looks = self._looks_of(value, _contents(value, is_counted=first[0] == "out" and not value.is_inference()))
-        if not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+        if is_integer(value):
             self._integers.append((value, looks))
         return Tensor(first, looks)
 
     def _looked_up(self, index, rows):
-        """Integers that name the rows of an embedding may be any of them, whatever a script happens to show."""
-        memory, flat = index.untyped_storage().data_ptr(), index.flatten()
-        same = [looks for value, looks in self._integers if value.untyped_storage().data_ptr() == memory]
-        if not same and flat.numel() >= TELLING:  # of another integer type, perhaps
-            same = [looks for value, looks in self._integers if _are_equal(value.flatten(), flat)]
-        for looks in same:
+        for number in named_by(index, [value for value, _ in self._integers]):
+            looks = self._integers[number][1]
             if not looks.rises:
                 looks.rows = min(rows, looks.rows or rows)
 
@@ -279,10 +268,9 @@ class Cut(_Watcher):
 
     def __init__(self, recipe):
         super().__init__(recipe["methods"])
-        self.root, self.objects, self._found = None, {}, {}
+        self.root, self.objects, self._found, self._number = None, {}, {}, -1
         self._roots, self._wanted = recipe["roots"], [(int(ref[0]), ref[1:]) for ref in recipe["objects"]]
         self._last = max([*self._roots.values(), *(number for number, _ in self._wanted)])
-        self._number = -1
 
     @property
     def satisfied(self):
@@ -306,7 +294,7 @@ class Cut(_Watcher):
             self.root = together(self._found)
         if self._number == self._last:
             raise _stopped()
-        return self.call(plain, module, args, kwargs)
+        return self.call(plain, module, args, kwargs)[0]
 
 
 class Together(torch.nn.Module):
@@ -375,10 +363,6 @@ def _is_method(cls, code):
     function = vars(cls).get(code.co_name)
     plain = isinstance(function, types.FunctionType) and not code.co_name.startswith("_")
     return plain and inspect.unwrap(function).__code__ is code
-
-
-def _are_equal(one, other):
-    return one.shape == other.shape and bool((one == other).all())
 
 
 def _generators():

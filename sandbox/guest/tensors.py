@@ -8,6 +8,7 @@ as the first of its type, as the tensors on it do.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import dataclasses
 import enum
@@ -40,6 +41,8 @@ _PARTS = {
     complex: ("complex", lambda value: (value.real, value.imag)),
     torch.device: ("device", lambda value: (value.type,) if value.index is None else (value.type, 0)),
     **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), ("torch", lambda value: (str(value),))),
+    **dict.fromkeys((bytes, bytearray), ("bytes", lambda value: (value.hex(),))),
+    collections.deque: ("deque", lambda value: (value.maxlen, *value)),
 }
 _MADE = {
     "tuple": tuple,
@@ -51,6 +54,11 @@ _MADE = {
     "device": lambda parts: torch.device(*parts),
     "torch": lambda parts: _TORCH[parts[0]],
     "numpy": lambda parts: _number(*parts),
+    "array": lambda parts: parts[0].numpy(),
+    "bytes": lambda parts: bytes.fromhex(parts[0]),
+    "deque": lambda parts: collections.deque(parts[1:], parts[0]),
+    "set": set,
+    "frozenset": frozenset,
 }
 
 
@@ -87,6 +95,11 @@ def _node(value, tensors, places, depth, seen):
         return {"t": "dict", "keys": list(value), "items": inner(value.values())}
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         return {"t": "pairs", "class": name, "items": inner(value.items())}
+    if type(value) in (set, frozenset) and all(type(item) in _SCALARS for item in value):
+        in_order = sorted(value, key=lambda item: (str(type(item)), item))
+        return {"t": type(value).__name__, "items": inner(in_order)}
+    if _is_array(value):
+        return {"t": "array", "items": inner((torch.from_numpy(value.copy()),))}
     if _is_number(value):
         return {"t": "numpy", "items": inner((value.dtype.name, value.item()))}
     if isinstance(value, _SCALARS):
@@ -159,6 +172,11 @@ def is_plain(tensor):
 def _is_number(value):
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic) and value.dtype.name in _NUMPY
+
+
+def _is_array(value):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray and value.dtype.name in _NUMPY and value.dtype.isnative
 
 
 def _number(name, value):

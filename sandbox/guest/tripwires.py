@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 import json
+import math
 import os
 import select
 import socket
@@ -41,12 +42,23 @@ _WATCHED = (
 )
 
 
+# libraries that other code in the process uses as well; all that can be called in there
+_SHARED = (torch.nn.functional, torch.nn.init, torch.nn.Module, torch.Tensor, torch.linalg, torch.fft, math)
+
+
 def snapshot():
     """{name: what stands for it now}. Functions written in Python count with their code, which can be exchanged."""
     found = {}
     for holder, names in _WATCHED:
         for name in names.split():
             found[f"{holder.__name__}.{name}"] = _identity(getattr(holder, name, None))
+    for holder in _SHARED:
+        for name, each in vars(holder).items():
+            if callable(each) and name not in ("__init__", "__setstate__"):  # of modules torch.compile replaces those
+                found[f"{holder.__name__}.{name}"] = _identity(each)
+    for name, cls in vars(torch.nn).items():
+        if isinstance(cls, type) and "forward" in vars(cls):
+            found[f"torch.nn.{name}.forward"] = _identity(cls.forward)
     found.update({name: _identity(hook or NOTHING) for name, hook in _hooks().items()})
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(PACKAGE):

@@ -5,13 +5,14 @@ The same code is timed and checked. It sees only the inputs it is given, one at 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import sys
 
 import torch
 
-from . import forms, tensors, tripwires, workload
+from . import forms, process_state, states, tensors, tripwires, values, workload
 from .digest import Digest
 from .observe_where import OURS
 from .on_device import synchronize
@@ -24,7 +25,7 @@ class Worker:
         self.built = None
         self.precision = None
         self._forget_calls()
-        self.identities = tripwires.snapshot()
+        self.identities, self.settings = tripwires.snapshot(), process_state.read()
 
     def _forget_calls(self):
         """Arguments that stay the same from call to call are taken from the next one."""
@@ -76,13 +77,15 @@ class Worker:
     def op_save_state(self, path):
         tensors.save(path, dict(self.built.state_dict()))
 
-    def op_transform(self, name):
+    def op_transform(self, name, seed=0):
         """What a user may do to a model between calls: its results must follow."""
         with workload.guarded("transform_raised", self.tree):
             if name == "deepcopy":
                 self.built = copy.deepcopy(self.built)
             elif name == "move":
                 self.built._apply(torch.clone)  # what .to() does, with every storage a new one
+            elif name in states.MEANS:
+                states.change_some(self.built, name, seed)
             else:
                 tensors_of = {"scale": self.built.parameters, "scale_buffers": self._saved_buffers}
                 for tensor in tensors_of[name]():
@@ -105,7 +108,8 @@ class Worker:
 
     def op_stage(self, path=None, key=None, how="fresh", constants=(), phase=""):
         """Load arguments, or take what was loaded, and open them where they are sealed. `how`: "fresh" tensors, or
-        "inplace" into those of the last call, so that neither their addresses nor their versions tell.
+        "inplace" into those of the last call, so that neither their addresses nor their versions tell; "strided", in
+        memory of which they take a part.
 
         `constants` names the arguments (positions or keywords) whose tensors stay the same objects from call to call.
         """
@@ -117,6 +121,8 @@ class Worker:
             for old, new in zip(kept, flat, strict=True):
                 old.data.copy_(new)
             flat = kept
+        elif how == values.STRIDED:
+            flat = [values.in_another_place(t) for t in flat]
         self.staged = (structure, flat)
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
         self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
@@ -147,9 +153,11 @@ class Worker:
             return tensor
         return tensor.to(self.precision.to_complex() if tensor.is_complex() else self.precision)
 
-    def op_call(self, key):
-        """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
-        with workload.guarded("call_raised", self.tree):
+    def op_call(self, key, compiles=True):
+        """Call, wait for the device, and answer with the digest: that answer stops the host's clock. Unless it
+        `compiles`, what there is no compiled code for runs as it is written.
+        """
+        with workload.guarded("call_raised", self.tree), contextlib.nullcontext() if compiles else _compiling_nothing():
             self._start()
             digest = Digest(self.result[1], key)  # while the device still works
             synchronize()
@@ -171,12 +179,19 @@ class Worker:
         tensors.save_flat(path, *self.result, borrowed=self._borrowed())
 
     def _borrowed(self):
-        """For each tensor of the result, which argument it shares memory with: what changes one changes the other."""
+        """For each tensor of the result, what it shares memory with: what changes one changes the other."""
         owners = {}
         for index, argument in enumerate(tensors.flatten(self.arguments)[1]):
             owners.setdefault(_storage(argument), f"argument {index}")
+        if isinstance(self.built, torch.nn.Module):
+            for held in (*self.built.parameters(), *self.built.buffers()):
+                owners.setdefault(_storage(held), "a weight or buffer")
         owners.pop(None, None)
-        return [owners.get(_storage(tensor), "") for tensor in self.result[1]]
+        outs, found = self.result[1], []
+        for at, tensor in enumerate(outs):
+            shared = (f"output {before}" for before in range(at) if overlap(outs[before], tensor))
+            found.append(owners.get(_storage(tensor)) or next(shared, ""))
+        return found
 
     def op_save_arguments(self, path):
         tensors.save(path, self.arguments, once=True)
@@ -239,6 +254,16 @@ class Worker:
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""
         return {"changed": tripwires.changed(self.identities)}
 
+    def op_settings(self):
+        """What of the process is not as it was before the target was loaded."""
+        return {"changed": process_state.changed(self.settings)}
+
+
+def _compiling_nothing():
+    dynamo = sys.modules.get("torch._dynamo")
+    set_stance = getattr(torch.compiler, "set_stance", None)  # of torch 2.6
+    return contextlib.nullcontext() if dynamo is None or set_stance is None else set_stance("eager_on_recompile")
+
 
 def _given_up():
     """What `graphed.py` says that changes brought along, in whichever package of the target's it lies."""
@@ -249,6 +274,24 @@ def _given_up():
 def _first_lines(reasons):
     """Of a few that differ."""
     return list(dict.fromkeys(str(reason).strip().partition("\n")[0][:200] for reason in reasons))[:3]
+
+
+def overlap(one, other):
+    """Whether some place of memory belongs to both."""
+    if one is other:
+        return True
+    if _storage(one) is None or _storage(one) != _storage(other) or one.dtype != other.dtype:
+        return _storage(one) is not None and _storage(one) == _storage(other)
+    if any(_end(a) <= b.storage_offset() for a, b in ((one, other), (other, one))):
+        return False
+    places = torch.zeros(max(_end(one), _end(other)), dtype=torch.bool, device=one.device)
+    places.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(places.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+
+
+def _end(tensor):
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.storage_offset() + reach + 1
 
 
 def _storage(tensor):

@@ -28,8 +28,8 @@ CAUGHT = {  # verdict, and words of the reason
     "24_reply_first": ("refused", "committed"),
     "30_baked_weights": ("wrong", "second state dict"),
     "beyond_version_of_inputs": ("wrong", "same pointers"),
-    "beyond_version_of_weights": ("wrong", "after scale"),
-    "beyond_version_of_buffers": ("wrong", "after scale_buffers:"),
+    "beyond_version_of_weights": ("wrong", "after weights changed"),
+    "beyond_version_of_buffers": ("wrong", "after weights changed"),
     "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
     "beyond_staged_ahead": ("refused", "tensors.Loaded.__init__"),
 }
@@ -119,10 +119,12 @@ COUNTED = {
     "beyond_version_of_weights": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
     "beyond_version_of_buffers": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
 }
+UNCOUNTED = {"data": "_uncounted", "numpy": "_by_numpy"}
 
 
 @pytest.mark.guard("beyond_version_of_inputs", "beyond_version_of_weights", "beyond_version_of_buffers")
 @pytest.mark.parametrize("cheat", COUNTED)
 def test_versions_tell_where_each_write_of_the_judge_is_counted(arena: Arena, tmp_path: Path, cheat: str) -> None:
-    weak = arena.with_guest(tmp_path, {"worker.py": [COUNTED[cheat]]})
+    some = [(f'"{means}": {uncounted}', f'"{means}": _as_a_step') for means, uncounted in UNCOUNTED.items()]
+    weak = arena.with_guest(tmp_path, {"worker.py": [COUNTED[cheat]], "states.py": some})
     assert weak.check(cheat).verdict is None

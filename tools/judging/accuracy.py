@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from tools.judging.tensors import Leaf, Saved
 # error per row of the last dimension (relative L2), largest error over largest value
 FLOORS = {
     "float64": (1e-12, 1e-11),
-    "float32": (1e-5, 1e-4),
-    "bfloat16": (8e-3, 4e-2),
-    "float16": (1e-3, 5e-3),
-    "complex64": (1e-5, 1e-4),
+    "float32": (4e-6, 4e-5),
+    "bfloat16": (4e-3, 3e-2),
+    "float16": (5e-4, 4e-3),
+    "complex64": (4e-6, 4e-5),
     "complex128": (1e-12, 1e-11),
 }
 FLOAT8_FLOOR = (6e-2, 2.5e-1)
@@ -38,6 +39,14 @@ LOST_ROW = 0.5
 # more than rounding is what loses more of all rows, or has the median row off by more: rounding to 16 bits leaves deep
 # models with a few hundredths
 LOST_SHARE, TYPICAL_ERROR = 1 / 16, 1 / 8
+# Rows, columns and channels are compared with the original's one by one, too, each by its own size. Which of the two is
+# nearer the truth in one of them is chance, so what counts is how many are further off than `CLEARLY` or `FAR` times
+# the original's, beside how many of the original's are further off than the candidate's by a `RATIO`-th as much. This
+# share of them, and so many, may be by chance; of `FEW_NUMBERS` and more, none is far off by chance.
+CLEARLY, FAR = 4.0, 64.0
+BY_CHANCE, LEAST_BY_CHANCE = {CLEARLY: 1 / 50, FAR: 1 / 1000}, {CLEARLY: 3, FAR: 1}
+FEW_NUMBERS = 8
+WIDEST = 4096  # numbers in a row of which columns are looked at: in a vocabulary there is none of another size
 CHUNK = 1 << 20
 MAX_DEPTH = 64  # of a result; the guest goes half as deep
 
@@ -50,6 +59,8 @@ class LeafError:
     scaled: float = 0.0  # largest absolute error in such a row over the largest absolute value
     mismatch: str = ""
     lost: int = 0  # rows that are off by more than `LOST_ROW`
+    # relative errors of all rows, columns and channels, and how many numbers one of these has
+    each: tuple[tuple[NDArray[np.float64], int], ...] = field(default=(), compare=False)
 
     def worse(self, other: LeafError) -> LeafError:
         worst = max(self.row, other.row), max(self.scaled, other.scaled)
@@ -126,8 +137,9 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
     if any(part.odd for part in parts):
         return LeafError(mismatch="NaN or infinity where the original has none, or the reverse")
     largest_value = max((part.largest_value for part in parts), default=0.0)
+    each = tuple(_each(parts, truth, FLOORS.get(leaf.dtype, FLOAT8_FLOOR)[0]))
     if _largest_error(parts) == 0.0:
-        return LeafError()
+        return LeafError(each=each)
     if largest_value == 0.0:
         return LeafError(mismatch="not zero where the original is zero everywhere")
     errors = _relative(parts, truth.row_length)
@@ -135,7 +147,7 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
     if lost.any():
         parts = _over_chunks(leaf, truth, baseline, wide, lost)
     row = float(errors[~lost].max(initial=0.0))
-    return LeafError(row, _largest_error(parts) / largest_value, lost=int(np.count_nonzero(lost)))
+    return LeafError(row, _largest_error(parts) / largest_value, lost=int(np.count_nonzero(lost)), each=each)
 
 
 def allowing(error: LeafError, rounded: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
@@ -147,7 +159,8 @@ def allowing(error: LeafError, rounded: Leaf, truth: Leaf, baseline: Leaf) -> Le
     other = leaf_error(rounded, truth, baseline)
     if other.mismatch:
         return error
-    return LeafError(max(error.row, other.row), max(error.scaled, other.scaled), error.mismatch, error.lost)
+    each = tuple((np.maximum(a, b), numbers) for (a, numbers), (b, _) in zip(error.each, other.each, strict=False))
+    return LeafError(max(error.row, other.row), max(error.scaled, other.scaled), error.mismatch, error.lost, each)
 
 
 def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
@@ -189,9 +202,10 @@ def is_rounding(errors: NDArray[np.float64]) -> bool:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows: sums of squares of error and truth by row, and the largest of both."""
+    """Some rows: sums of squares of error and truth by row and by column, and the largest of both."""
 
     squares: NDArray[Any]
+    columns: NDArray[Any]
     largest_error: float
     largest_value: float
     odd: bool = False
@@ -206,6 +220,53 @@ def _relative(parts: list[_Part], length: int) -> NDArray[np.float64]:
     error, value = np.sqrt(np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64))
     least = max(SMALL_ROW, min(1.0, 1 / math.sqrt(max(1, length))))
     return np.asarray(error / np.maximum(value, least * float(np.sqrt((value**2).mean()))))
+
+
+def _each(parts: list[_Part], truth: Leaf, floor: float) -> Iterator[tuple[NDArray[np.float64], int]]:
+    """Relative errors and how many numbers one has: of rows, of columns, and by the second of more dimensions."""
+    if not parts:
+        return
+    rows = np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64)
+    length = max(1, truth.row_length)
+    yield _by_own_size(rows, floor), length
+    yield _by_own_size(np.sum([part.columns for part in parts], axis=0, dtype=np.float64), floor), rows.shape[1]
+    if len(truth.shape) > 2:
+        channels = rows.reshape(2, truth.shape[0], truth.shape[1], -1).sum(axis=(1, 3))
+        yield _by_own_size(channels, floor), truth.elements // truth.shape[1]
+
+
+def _by_own_size(squares: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+    """Errors over sizes; what is far below the typical size is next to nothing, and counts as that."""
+    error, value = np.sqrt(squares)
+    least = floor * float(np.sqrt((value**2).mean())) if value.size else 0.0
+    return np.asarray(error / np.maximum(value, least or 1.0))
+
+
+def excess(mine: LeafError, theirs: LeafError, dtype: str) -> NDArray[np.int64]:
+    """For rows, columns and channels: how many there are, how many are `CLEARLY` and `FAR` further off than the
+    original's, how many of the original's so than these by a `RATIO`-th, and how many may be by chance alone.
+    """
+    floor = FLOORS.get(dtype, FLOAT8_FLOOR)[0]
+    found = np.zeros((3, 3, 2), dtype=np.int64)
+    for kind, ((c, numbers), (b, _)) in enumerate(zip(mine.each, theirs.each, strict=False)):
+        c, b = np.maximum(c, floor), np.maximum(b, floor)
+        for at, times in enumerate((CLEARLY, FAR)):
+            found[kind, 0, at] = np.count_nonzero(c > times * b)
+            found[kind, 1, at] = np.count_nonzero(b > times / RATIO**2 * c)
+            found[kind, 2, at] = c.size if times == CLEARLY or numbers < FEW_NUMBERS else 0
+    return found
+
+
+def judge_excess(found: NDArray[np.int64]) -> str:
+    """The rule on the counts of all calls. Returns why they fail it; empty when they pass."""
+    for name, kind in zip(("row", "column", "channel"), found, strict=True):
+        for at, times in enumerate((CLEARLY, FAR)):
+            off, turned, of = (int(counts[at]) for counts in kind)
+            by_chance = max(LEAST_BY_CHANCE[times], of * BY_CHANCE[times]) if of else 0
+            if off > RATIO * turned + by_chance:
+                seen = f"the original's are {turned} times, by a {RATIO:.0f}-th of that"
+                return f"{off} {name}s are off by more than {times:.0f} times as much as the original's; {seen}"
+    return ""
 
 
 def _over_chunks(
@@ -234,7 +295,7 @@ def _part(
     x, t, b = (part.as_float(*span, wide) for part in (leaf, truth, baseline))
     odd = ~np.isfinite(b)
     if (odd != ~np.isfinite(x)).any() or not np.array_equal(x[odd], b[odd], equal_nan=True):
-        return _Part(np.zeros((2, 0)), 0.0, 0.0, odd=True)
+        return _Part(np.zeros((2, 0)), np.zeros((2, 0)), 0.0, 0.0, odd=True)
     if odd.any() or not np.isfinite(t).all():
         # where the original has a number and the truth has none, the original's is what there is to compare with
         t = np.where(odd, 0.0, np.where(np.isfinite(t), t, b)).astype(wide)
@@ -243,8 +304,13 @@ def _part(
     if lost is not None:
         error.reshape(-1, length)[lost[span[0] // length : span[1] // length]] = 0.0
     with np.errstate(over="ignore"):
-        squares = np.stack([np.einsum("ij,ij->i", v.reshape(-1, length), v.reshape(-1, length)) for v in (error, t)])
-    return _Part(squares, float(np.abs(error).max(initial=0.0)), float(np.abs(t).max(initial=0.0)))
+        squares, columns = (
+            np.stack([np.einsum(f"ij,ij->{by}", v.reshape(-1, length), v.reshape(-1, length)) for v in (error, t)])
+            if by == "i" or length <= WIDEST
+            else np.zeros((2, 0))
+            for by in "ij"
+        )
+    return _Part(squares, columns, float(np.abs(error).max(initial=0.0)), float(np.abs(t).max(initial=0.0)))
 
 
 def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> str:
@@ -266,7 +332,8 @@ def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> str:
 def fails(leaf: Leaf, truth: Leaf, baseline: Leaf) -> str:
     """The rule on one tensor by itself; empty when it passes."""
     error, baseline_error = (leaf_error(each, truth, baseline) for each in (leaf, baseline))
-    return judge_leaf(error, baseline_error, leaf.dtype)
+    worst = judge_leaf(error, baseline_error, leaf.dtype)
+    return worst or judge_excess(excess(error, baseline_error, leaf.dtype))
 
 
 def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:

@@ -20,12 +20,12 @@ from sandbox.errors import DiskFull
 from tools.errors import WorkloadError
 from tools.judging import correctness, disk, tensors
 from tools.judging.accuracy import has_numbers
+from tools.judging.asking import Inspection
 from tools.judging.correctness import Finding
-from tools.judging.described import Compiled, SavedRows
+from tools.judging.described import Compiled, SavedRows, Settings
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.inspection import Inspection
 from tools.judging.script import POSITIVE_63, Call, Case, Draw, Played, Poison, Script, State, Transform
 from tools.judging.tensors import Rows
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
@@ -147,6 +147,7 @@ class Checks:
             took = _CompilesAgain(self.workload.cases).took
             played = self._play(candidate, script, drawn, "candidate", took=took)
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
+            settings = candidate.ask_for(Settings, "settings")
         except WorkerFault as fault:
             candidate.stop()
             truth.result()
@@ -154,6 +155,7 @@ class Checks:
         baseline, wide = truth.result()
         candidate.stop()
         tripped -= reference.tripped()
+        sets, preferred = settings.beside(reference.ask_for(Settings, "settings"))
         judge = partial(correctness.judge_script, script, played, baseline, wide, drawn, self.workload.rules, reference)
         finding = judge()
         with contextlib.suppress(WorkerFault):  # not all runs with operands rounded
@@ -163,6 +165,11 @@ class Checks:
         if tripped:
             reason = f"it replaces {min(tripped)}, which the original does not"
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
+        if sets and not finding.verdict:
+            reason = f"it sets {sets[0]} for all of the process, which the original does not"
+            finding = Finding("refused", reason, {"sets": sets[:20]})
+        if preferred:
+            finding.evidence["preferences"] = preferred
         if changed := self.grounds.changes(build):
             finding = Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
         if compiled.graphs:
@@ -171,6 +178,8 @@ class Checks:
         if compiled.not_recorded:
             finding.evidence["not_recorded"] = compiled.not_recorded
         finding.evidence["truth"] = self.workload.precision or "the target's own precision"
+        if self.workload.without_effect:
+            finding.evidence["weights_without_effect"] = [*self.workload.without_effect]
         if finding.verdict:
             return Checked(finding, build)
         try:
@@ -216,7 +225,7 @@ class Checks:
     def _ask_first(self, reference: Worker, script: Script, folder: Path) -> Script:
         """Without undeclared shapes and values that the original does not answer. Raises: WorkloadError."""
         with blamed_on(self.setting.entry):
-            reference.ask("describe", **self.workload.describe_arguments)
+            reference.ask("describe", **self.workload.drawing_arguments)
             self._build(reference)
             asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
             for draw in script.draws:
@@ -251,7 +260,7 @@ class Checks:
         """Raises: WorkerFault where it answers none to what the entry does not declare."""
         for index, path in baseline.outputs.items():
             step = script.steps[index]
-            if not isinstance(step, Call) or self._declared(script.draws[step.draw]):
+            if not isinstance(step, Call) or self._declared(draw := script.draws[step.draw]) or not draw.has_numbers:
                 continue
             if not all(map(has_numbers, tensors.read(path).leaves)):
                 raise WorkerFault("degenerate", f"{step.label}: it answers no numbers")
@@ -297,7 +306,7 @@ class Checks:
                 worker.ask("stage", path=shown, how=step.how, constants=constants, phase=phase)
                 key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
                 begun = time.monotonic()
-                reply = worker.ask("call", key=key)
+                reply = worker.ask("call", key=key, compiles=draw.has_usual_size)
                 call_s = time.monotonic() - begun
                 first_call_s = first_call_s or call_s
                 if step.draw in new and not new_state:

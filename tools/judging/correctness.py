@@ -138,18 +138,24 @@ def _finding(judge: Callable[[dict[str, Any]], None], **evidence: Any) -> Findin
 def _judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None, evidence: dict[str, Any]) -> None:
     """Errors are pooled by group, so that one lucky baseline does not decide."""
     pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
+    counts: dict[int, Any] = {}  # by output
     labels: list[str] = []
     for call in calls:
         labels.append(call.label)
         evidence.update(calls=len(labels), checked=sorted({*labels}))
-        _one_call(call, rules, reference, pooled)
+        _one_call(call, rules, reference, pooled, counts)
     for (_, index), (mine, theirs, dtype, label) in pooled.items():
         if why := accuracy.judge_leaf(mine, theirs, dtype):
             raise _Failed("wrong", f"{label}: output {index}: {why}", of_numbers=not mine.mismatch)
+    for index, counted in counts.items():
+        if why := accuracy.judge_excess(counted):
+            raise _Failed("wrong", f"output {index}: {why}", of_numbers=True)
     evidence["worst_row_error"] = max((mine.row for mine, *_ in pooled.values()), default=0.0)
 
 
-def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any]) -> None:
+def _one_call(
+    call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any], counts: dict[int, Any]
+) -> None:
     if not os.path.lexists(call.candidate):  # False as well where the worker has closed its folder to us
         raise _Failed("refused", f"{call.label}: it did not save what it returned")
     mine, theirs, truth = (tensors.read(path) for path in (call.candidate, call.baseline, call.truth))
@@ -182,6 +188,7 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
         if rounded is not None and m.dtype in ("float32", "complex64"):
             base = accuracy.allowing(base, rounded.leaves[index], t, b)
+        counts[index] = counts.get(index, 0) + accuracy.excess(error, base, m.dtype)
         held = pooled.get((call.group, index))
         if held is None:
             pooled[call.group, index] = (error, base, m.dtype, call.label)

@@ -121,6 +121,10 @@ class Described(BaseModel):
     """What a person should know of how the entry was read."""
 
 
+# which algorithm a library takes, of those that the target's settings permit
+PREFERENCES = frozenset(["torch.backends.cudnn.benchmark"])
+
+
 class Built(BaseModel):
     """The reply to `build`."""
 
@@ -137,6 +141,32 @@ class SavedInit(BaseModel):
     """The reply to `save_init`."""
 
     saved: StrictBool
+
+
+class LookedUp(BaseModel):
+    """The reply to `lookups`: numbers of integer arguments, and the rows of what each looks up."""
+
+    rows: list[tuple[_Size, _Size]]
+
+
+class Strengthened(BaseModel):
+    """The reply to `strengthen`: names of weights that change no result."""
+
+    without_effect: list[Annotated[str, AfterValidator(plain)]]
+
+
+class Settings(BaseModel):
+    """The reply to `settings`: what of the process is not as it was before the target was loaded."""
+
+    changed: dict[Annotated[str, AfterValidator(plain)], Annotated[str, AfterValidator(plain)] | None]
+
+    def beside(self, original: Settings) -> tuple[list[str], list[str]]:
+        """(what a change sets otherwise than the original does, what of it steps are meant to set), in words."""
+        mine, theirs = self.changed, original.changed
+        names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name, ...) != theirs.get(name, ...))
+        told = {name: f"{name} {'as it was' if name not in mine else f'to {mine[name]}'}" for name in names}
+        preferred = [told[name] for name in names if name in PREFERENCES]
+        return [told[name] for name in names if name not in PREFERENCES], preferred
 
 
 class Memory(BaseModel):

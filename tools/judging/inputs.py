@@ -191,7 +191,7 @@ class InputSupply:
         if self._loaded:
             return reference
         self._loaded = True
-        reference.ask("describe", **self.workload.describe_arguments)
+        reference.ask("describe", **self.workload.drawing_arguments)
         try:
             first = self.folder / f"{reference.root.name}-first"
             first.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

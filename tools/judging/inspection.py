@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,100 +15,36 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tools.judging import accuracy, imposters, tensors
-from tools.judging.accuracy import has_numbers, largest
+from tools.judging import accuracy, imposters
+from tools.judging.accuracy import largest
+from tools.judging.asking import Inspection, answers, compared
 from tools.judging.correctness import Rules
-from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
-from tools.judging.script import Case
+from tools.judging.described import Built, Described, LookedUp, Memory, SavedInit, Strengthened, what_is_wrong
+from tools.judging.script import CHANGES, NOT_A_NUMBER, Case
 from tools.judging.tensors import Saved
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
-# other values, by kind: of each kind the first that tells right from wrong
-VARIANTS = (("negated",), ("scaled",), ("constant", "nearly constant"))
+# other values, sizes and places, by kind: of each kind the first that tells right from wrong
+CHOICES = ("padded", "any row", "other numbers")
+VARIANTS = (
+    ("negated",),
+    ("huge", "large", "scaled"),
+    ("constant", "nearly constant"),
+    (", ".join(CHOICES), ", ".join(CHOICES[:2]), *CHOICES),
+    ("half as long, tiny", "tiny"),
+    ("one row, strided", "one row", "strided"),
+    ("three rows, not a number", "not a number"),
+)
 SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
-TRANSFORMS = ("scale", "scale_buffers", "move", "deepcopy")
+TRANSFORMS = (*CHANGES, "scale", "scale_buffers", "move", "deepcopy")
 UNSEEN = 3
-TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
 STATES = 3  # tries of another state dict
 DEGENERATE_SEEDS = 4
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 CALLS = 150  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 20 in turns with it
-RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
-
-
-class Inspection:
-    """One reference worker that answers all questions about the entry. To be closed where it may begin again."""
-
-    def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
-        self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
-        self.recipe: dict[str, Any] | None = None
-        self.files = 0
-
-    def begin_again(self) -> None:
-        """With a worker in the place of one that has ended. Raises: WorkerFault."""
-        self.close()
-        self.worker = Worker(self.worker.setting, self.worker.build, "reference")
-        self.worker.ask("describe", recipe=self.recipe)
-        self.worker.ask("build", mode=self.mode)
-
-    def close(self) -> None:
-        self.worker.close()
-
-    def run_once(self, case: Case, seed: int, variant: str = "") -> tuple[Saved, float]:
-        """Draw, stage, call and save; the result and the seconds of the call."""
-        drawn = self.draw(case, seed, variant)
-        elapsed = self.call(drawn, case)
-        out = drawn.with_suffix(".out")
-        self.worker.ask("save", path=str(out))
-        saved, most_bytes = tensors.read(out), self.worker.setting.limits.memory_bytes
-        if most_bytes is not None and saved.nbytes > RESULT_SHARE * most_bytes:
-            raise WorkerFault("out_of_memory", f"a result of {saved.nbytes >> 20} MiB is too large to be compared here")
-        return saved, elapsed
-
-    def call(self, drawn: Path, case: Case) -> float:
-        """Stage and call; the seconds of the call."""
-        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
-        start = time.perf_counter()
-        self.worker.ask("call", key=1)
-        return time.perf_counter() - start
-
-    def draw(self, case: Case, seed: int, variant: str = "") -> Path:
-        """Where the worker has it."""
-        self.files += 1
-        drawn = self.worker.saved(f"i{self.files}.in")
-        self.worker.ask("draw", seeds={str(drawn): seed}, phase=case.phase, shape=dict(case.shape), variant=variant)
-        return drawn
-
-    def take(self, drawn: Path) -> Path:
-        """As one of our files."""
-        return self.worker.take(drawn.name, self.keep / drawn.name)
-
-    def possible(self, case: Case, seed: int, variant: str = "") -> bool:
-        """Whether the pristine model answers, with numbers: some may be infinite, as masked ones are."""
-        return self._answer(case, seed, variant) is not None
-
-    def possible_seed(self, case: Case, rng: random.Random, variant: str = "") -> int | None:
-        """One with which the pristine model answers; None where a few do not. Raises: WorkerFault."""
-        seed, _ = self.answered(case, rng, variant) or (None, None)
-        return seed
-
-    def answered(self, case: Case, rng: random.Random, variant: str = "") -> tuple[int, Saved] | None:
-        """The same, with its answer."""
-        seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
-        answers = ((seed, self._answer(case, seed, variant)) for seed in seeds)
-        return next(((seed, answer) for seed, answer in answers if answer is not None), None)
-
-    def _answer(self, case: Case, seed: int, variant: str) -> Saved | None:
-        try:
-            saved, _ = self.run_once(case, seed, variant)
-        except WorkerFault as fault:
-            if not fault.survived:
-                raise
-            return None
-        return saved if all(map(has_numbers, saved.leaves)) else None
 
 
 def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
@@ -134,6 +69,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
     states = {"a": _state(found, "a", "save_state")} if is_module else {}
+    looked_up: dict[str, list[tuple[int, int]]] = {}
     drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
     for declared in told.cases:
         case = Case(declared.phase, declared.shape, declared.work)
@@ -142,6 +78,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
+        looked_up[case.phase] = worker.ask_for(LookedUp, "lookups").rows
         if (call_s := elapsed + sum(known.call_s for known, *_ in drawn)) * CALLS > worker.setting.budget_s:
             needed = f"measuring it takes {CALLS} of them, {call_s * CALLS / 60:.0f} minutes"
             raise WorkerFault("too_slow", f"a call takes {call_s:.1f} s, and {needed}")
@@ -160,7 +97,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     known: dict[int, Saved] = {}  # answers by seed
     if not rules.compare:
         seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
-        known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
+        known = dict(zip(seeds, answers(found, cheap, rules, seeds), strict=True))
         rights = [*known.values()]
         if name := imposters.passing(rights, rights[0], rules):
             seen = f"{name} would pass for the right answer to seed {seeds[0]} of {cheap.name}, in all its outputs"
@@ -169,7 +106,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
     variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
     transforms = _transforms(found, cheap, rng) if is_module else ()
-    peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
+    peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
+    without_effect = _strengthen(found, states, cases, rng) if is_module else []
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
         told.form,
@@ -188,6 +126,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         [inputs for _, inputs, _ in drawn],
         peak_bytes,
         found.recipe,
+        {phase: rows for phase, rows in looked_up.items() if rows},
+        without_effect,
         notes,
     )
 
@@ -201,19 +141,19 @@ def _described(worker: Worker) -> Described:
         raise WorkerFault("bad_declaration", what_is_wrong(error)) from error
 
 
-def _state(found: Inspection, which: str, op: str) -> Path:
+def _state(found: Inspection, which: str, op: str, **arguments: Any) -> Path:
     into = found.keep / f"state-{which}"
     into.unlink(missing_ok=True)
-    found.worker.ask(op, path=str(found.worker.saved(into.name)))
+    found.worker.ask(op, path=str(found.worker.saved(into.name)), **arguments)
     return found.worker.take(into.name, into)
 
 
 def _add_second(states: dict[str, Path], found: Inspection, cases: Sequence[Case], rng: random.Random) -> bool:
     """Another state dict to which the original answers with numbers; the same where a few have no such answer."""
     is_answered = False
-    for _ in range(STATES):
+    for attempt in range(STATES):
         found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
-        states["b"] = _state(found, "b", "second_state")
+        states["b"] = _state(found, "b", "second_state", anew=attempt < STATES - 1)
         found.worker.ask("load_state", path=found.worker.reveal(states["b"]))
         if is_answered := all(found.possible(case, rng.randrange(1 << 31)) for case in cases):
             break
@@ -221,6 +161,22 @@ def _add_second(states: dict[str, Path], found: Inspection, cases: Sequence[Case
     if not is_answered:
         shutil.copyfile(states["a"], states["b"])
     return is_answered
+
+
+def _strengthen(found: Inspection, states: dict[str, Path], cases: Sequence[Case], rng: random.Random) -> Sequence[str]:
+    """Weights of which no result depends; what has next to no effect gets more of it in the second state dict, where
+    the original answers that with numbers.
+    """
+    found.worker.ask("load_state", path=found.worker.reveal(states["b"]))
+    if found.possible_seed(cases[0], rng) is None:
+        return []
+    into = found.keep / "state-strong"
+    told = found.worker.ask_for(Strengthened, "strengthen", path=str(found.worker.saved(into.name)))
+    found.worker.take(into.name, into)
+    found.worker.ask("load_state", path=found.worker.reveal(into))
+    if all(found.possible(case, rng.randrange(1 << 31)) for case in cases):
+        into.replace(states["b"])
+    return told.without_effect
 
 
 def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
@@ -236,22 +192,8 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
             raise WorkerFault("not_deterministic", said)
 
 
-def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:
-    """What the rule compares of the results for these seeds."""
-    return [_compared(found, found.run_once(case, seed, variant)[0], case, rules) for seed in seeds]
-
-
-def _compared(found: Inspection, saved: Saved, case: Case, rules: Rules) -> Saved:
-    """What the rule compares of a result."""
-    if not rules.outputs:
-        return saved
-    into = saved.path.with_suffix(".selected")
-    found.worker.ask("select", source=str(saved.path), path=str(into), phase=case.phase)
-    return tensors.read(into)
-
-
 def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> tuple[str, ...]:
-    usual = None if rules.compare else _answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
+    usual = None if rules.compare else answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
     first = (next((each for each in kind if _tells(found, case, rules, rng, each, usual)), "") for kind in VARIANTS)
     return tuple(filter(None, first))
 
@@ -263,10 +205,14 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
     def answered() -> tuple[int, Saved] | None:
         seed, saved = found.answered(case, rng, variant) or (0, None)
-        return None if saved is None else (seed, _compared(found, saved, case, rules).head(imposters.HEAD))
+        if saved is None or (rules.compare and not found.is_like_itself(saved, case)):
+            return None
+        return seed, compared(found, saved, case, rules).head(imposters.HEAD)
 
+    if not found.changes(case, rng.randrange(1 << 31), variant):
+        return False
     first = answered()
-    if first is None or usual is None:
+    if first is None or usual is None or NOT_A_NUMBER in variant:
         return first is not None
     pairs = zip(first[1].leaves, usual.leaves, strict=False)
     if not all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs):
@@ -279,7 +225,7 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
 def _is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
     """Whether the original's answer to such values moves no more than rounding does where they do."""
-    shaken = _answers(found, case, rules, [seed], SHAKEN[variant])[0].head(imposters.HEAD)
+    shaken = answers(found, case, rules, [seed], SHAKEN[variant])[0].head(imposters.HEAD)
     return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
 
 
@@ -317,7 +263,7 @@ def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str,
     survived = []
     for name in TRANSFORMS:
         try:
-            found.worker.ask("transform", name=name)
+            found.worker.ask("transform", name=name, seed=rng.randrange(1 << 31))
         except WorkerFault as fault:
             if fault.kind != "transform_raised":
                 raise
@@ -360,7 +306,7 @@ def _holds(found: Inspection, case: Case, rules: Rules, known: Mapping[int, Save
     """Whether the truth in the precision now in force tells right from wrong."""
     if not known:
         return True
-    rights, truths = [*known.values()], _answers(found, case, rules, [*known])
+    rights, truths = [*known.values()], answers(found, case, rules, [*known])
     if not imposters.is_same_function(rights, truths):
         return False
     return not imposters.passing(rights, truths[0], rules)

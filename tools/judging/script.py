@@ -12,6 +12,16 @@ from tools.judging.tensors import Rows
 from tools.plain_text import plain
 
 SEEDS = 10
+# of some weights, as programs make them, by what stands for it in the guest's states.py
+CHANGES = {
+    "data": "weights changed through .data",
+    "numpy": "weights changed through NumPy",
+    "step": "weights changed as by an optimizer",
+    "memory": "weights moved and changed",
+    "assign": "another state dict assigned",
+}
+OTHER_SIZES = ("one row", "three rows", "half as long")  # see the guest's values.py, for these as well
+STRIDED, NOT_A_NUMBER = "strided", "not a number"
 POSITIVE_63 = (1 << 63) - 1
 
 
@@ -37,7 +47,21 @@ class Draw:
 
     case: Case
     seed: int
-    variant: str = ""
+    variant: str = ""  # names of the guest's values.py
+
+    @property
+    def how(self) -> str:
+        """To be staged."""
+        return STRIDED if STRIDED in self.variant else "fresh"
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether what the original answers has numbers, too."""
+        return NOT_A_NUMBER not in self.variant
+
+    @property
+    def has_usual_size(self) -> bool:
+        return STRIDED not in self.variant and not any(name in self.variant for name in OTHER_SIZES)
 
 
 @dataclass(frozen=True)
@@ -48,6 +72,7 @@ class State:
 @dataclass(frozen=True)
 class Transform:
     name: str  # see Worker.op_transform in the guest
+    seed: int = 0  # of which weights change; one that differs in the last bit changes the others
 
 
 @dataclass(frozen=True)
@@ -59,7 +84,7 @@ class Poison:
 class Call:
     label: str  # what this call tests, for the evidence
     draw: int  # index of its input
-    how: str = "fresh"  # "inplace": new data behind the pointers of the last call
+    how: str = "fresh"  # "inplace": new data behind the pointers of the last call; "strided"
 
 
 Step = State | Transform | Poison | Call
@@ -116,8 +141,8 @@ def write_script(
         draws.append(Draw(case, rng.randrange(1 << 31), variant))
         return len(draws) - 1
 
-    def call(label: str, draw: int, how: str = "fresh") -> None:
-        steps.append(Call(label, draw, how))
+    def call(label: str, draw: int, how: str = "") -> None:
+        steps.append(Call(label, draw, how or draws[draw].how))
 
     if states:
         steps.append(State("a"))
@@ -139,15 +164,26 @@ def write_script(
     for case in cases[1:]:  # one of them each, another for each candidate
         for variant in rng.sample([*variants.get(case.phase, ())], 1 if variants.get(case.phase) else 0):
             call(f"{variant} values", draw(case, variant))
+    elsewhere = [case for case in cases if case.phase != cheap.phase]
+
+    def change(name: str, seed: int, others: Sequence[Case]) -> None:
+        steps.append(Transform(name, seed))
+        call(f"after {CHANGES.get(name, name)}", draw(cheap), rng.choice(["fresh", "inplace"]))
+        for case in rng.sample(others, min(1, len(others))):
+            call(f"after {CHANGES.get(name, name)}", draw(case))
+
+    written = [name for name in transforms if name in CHANGES]
+    seed = 0
+    for index, name in enumerate(written):  # of two in a row each changes what the other leaves
+        seed = seed ^ 1 if index % 2 else rng.randrange(1 << 31)
+        change(name, seed, elsewhere if name == written[-1] else [])
     if states:
         steps.append(State("a"))
+    moved = [name for name in transforms if name not in CHANGES]
+    call("fresh seed", draw(cheap))
     # others may be left out, where the original does not answer them
-    while len({each.seed for each in draws if not each.variant and each.case in cases}) < SEEDS - len(transforms):
+    while len({each.seed for each in draws if not each.variant and each.case in cases}) < SEEDS - len(moved):
         call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
-    elsewhere = [case for case in cases if case.phase != cheap.phase]
-    for name in transforms:
-        steps.append(Transform(name))
-        call(f"after {name}", draw(cheap))
-        for case in rng.sample(elsewhere, min(1, len(elsewhere))):
-            call(f"after {name}", draw(case))
+    for name in moved:
+        change(name, 0, elsewhere)
     return Script(tuple(draws), tuple(steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +42,8 @@ class Workload:
     inputs: Sequence[Sequence[Path]] = ()  # `INPUTS` of each case, to fill caches and to look at; none is timed
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
+    looked_up: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by phase, see `LookedUp`
+    without_effect: Sequence[str] = ()  # weights of which no result depends in the cheapest case
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
 
     def fits(self, copies: int) -> bool:
@@ -69,6 +71,11 @@ class Workload:
     def describe_arguments(self) -> dict[str, Any]:
         """Of the request to describe, to a worker that is to find the same cases."""
         return {} if self.recipe is None else {"recipe": self.recipe}
+
+    @property
+    def drawing_arguments(self) -> dict[str, Any]:
+        """The same, to one that is to draw inputs."""
+        return {**self.describe_arguments, "rows": {phase: [*rows] for phase, rows in self.looked_up.items()}}
 
     def staged(self, showing: Reveals) -> list[dict[str, Any]]:
         """The cases as a guest stages them, each with its first inputs."""

@@ -15,7 +15,8 @@ import torch
 import torch._dynamo.utils as dynamo
 
 from sandbox.guest import tensors as guest_tensors
-from sandbox.guest.reference import VARIANTS, rocm_versions
+from sandbox.guest.reference import rocm_versions
+from sandbox.guest.values import VALUES
 from tests import guest
 from tests.files import write_files
 from tools.judging import tensors
@@ -143,15 +144,15 @@ def test_two_models_are_never_there_at_once_for_the_truth(made: Any) -> None:
 def test_other_values_of_the_same_shape_are_turned_round_changed_or_made_the_same() -> None:
     for dtype in (torch.int64, torch.int32, torch.uint8):
         given = torch.tensor([[5, 0], [3, 4]], dtype=dtype)
-        same, turned = VARIANTS["constant"](given), VARIANTS["negated"](given)
-        assert same.dtype == turned.dtype == dtype and VARIANTS["scaled"](given) is given
+        same, turned = VALUES["constant"](given), VALUES["negated"](given)
+        assert same.dtype == turned.dtype == dtype and VALUES["scaled"](given) is given
         assert same.tolist() == [[5, 5], [5, 5]] and turned.tolist() == [[4, 3], [0, 5]]
-    found = {name: change(torch.tensor([2.0, -1.0])).tolist() for name, change in VARIANTS.items()}
+    found = {name: change(torch.tensor([2.0, -1.0])).tolist() for name, change in VALUES.items()}
     assert (found["negated"], found["scaled"]) == ([-2.0, 1.0], [8.0, -4.0])
     assert found["constant"] == [2.0, 2.0]
     for name, apart in (("nearly constant", 0.2), ("constant but for rounding", 1e-5)):
         assert found[name] == pytest.approx([2.0, 2.0], rel=apart) and len({*found[name]}) == 2
-    assert VARIANTS["constant"](torch.zeros(0)).numel() == 0
+    assert VALUES["constant"](torch.zeros(0)).numel() == 0
 
 
 @pytest.fixture

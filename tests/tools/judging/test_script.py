@@ -73,10 +73,10 @@ def test_what_the_original_does_not_answer_is_no_fault_of_a_candidate(
 
     monkeypatch.setattr(Checks, "_ask_first", seen)
     with opened(tmp_path, {"bench.py": entry}) as referee:
-        assert "scaled" in referee.workload.variants[""]
+        assert "huge" in referee.workload.variants[""]
         for _ in range(20):
             finding = referee.check(referee.pristine).finding
-            assert finding.verdict is None and "scaled values" in finding.evidence["checked"]
+            assert finding.verdict is None and "huge values" in finding.evidence["checked"]
             if asked:
                 return
     raise AssertionError("every other seed is one that it does not answer")

@@ -25,13 +25,20 @@ from tools.judging.workload import Workload
 
 ROUNDING = """
 import torch
-from torch.nn import functional
 
 def _as_tf32(x):
     return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
-_plain = functional.linear
-functional.linear = lambda x, weight, bias=None: _plain(_as_tf32(x), _as_tf32(weight), bias)
+class Coarse(torch.nn.Linear):
+    def forward(self, x):
+        return torch.nn.functional.linear(_as_tf32(x), _as_tf32(self.weight), self.bias)
+
+class Model(Model):
+    def __init__(self):
+        super().__init__()
+        for module in self.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.__class__ = Coarse
 """
 ALLOWED = {
     "tf32.py": [("if not torch.cuda.is_available() or torch.version.hip:\n        return ()", "return _PRODUCTS")]

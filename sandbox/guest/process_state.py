@@ -1,0 +1,42 @@
+"""What a change does to the process beside its results: settings that hold for all other code in there, too."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+import torch
+
+_OF_TORCH = """
+get_num_threads get_num_interop_threads get_default_dtype get_default_device is_grad_enabled is_inference_mode_enabled
+are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_float32_matmul_precision
+initial_seed is_anomaly_enabled
+"""
+_OF_BACKENDS = """
+cudnn.enabled cudnn.benchmark cudnn.deterministic cudnn.allow_tf32 cuda.matmul.allow_tf32
+cuda.matmul.allow_fp16_reduced_precision_reduction cuda.matmul.allow_bf16_reduced_precision_reduction
+mkldnn.enabled mkldnn.deterministic opt_einsum.enabled
+"""
+_OF_GC = "isenabled get_threshold get_debug"
+
+
+def read():
+    """{setting: its value as text}."""
+    found = {f"torch.{name}": getattr(torch, name, None) for name in _OF_TORCH.split()}
+    found |= {f"gc.{name}": getattr(gc, name) for name in _OF_GC.split()}
+    found = {name: repr(ask()) for name, ask in found.items() if ask is not None}
+    for name in _OF_BACKENDS.split():
+        value = torch.backends
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        found[f"torch.backends.{name}"] = repr(value)
+    found["sys.switchinterval"] = repr(sys.getswitchinterval())
+    theirs = ("TORCH", "_TORCH", "TRITON")  # of compilers, which note there what they have done
+    return found | {f"os.environ[{name!r}]": value for name, value in os.environ.items() if not name.startswith(theirs)}
+
+
+def changed(before):
+    """{setting: what it is now} of all that are not what they were; None for what is gone."""
+    now = read()
+    return {name: now.get(name) for name in sorted(before.keys() | now.keys()) if now.get(name) != before.get(name)}

@@ -1,0 +1,165 @@
+"""Other weights of the same model: another checkpoint, and changes of some numbers as programs make them.
+
+Random initialisation is a special point: a branch that begins at zero, or a scale of 1e-6, may be left out there, and
+in no checkpoint. What is drawn here matters, as far as that can be measured.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import torch
+
+LEAST_1D = 0.1  # of a vector that begins at zero
+FEW, QUARTER = 3, 4  # numbers of a tensor that change, or one of so many
+LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
+
+
+def another(state, named_buffers=frozenset(), anew=True):
+    """A state dict of the same names: floating-point numbers moved along and scaled, integers in another order.
+
+    `anew`: what is zero is drawn, too, but for the zeros of a buffer that holds others, as a mask does. Infinities keep
+    their places always.
+    """
+    return {name: _another(value.detach().clone(), name in named_buffers, anew) for name, value in state.items()}
+
+
+def _another(value, is_buffer, anew):
+    if not value.numel() or value.is_complex() or value.dtype == torch.bool:
+        return value
+    if not value.is_floating_point():
+        return _reordered(value) if anew and not _is_a_row_of_numbers(value) else value
+    zeros = value == 0
+    if not (zeros | value.isinf()).any():
+        value = _reordered(value)
+    noise = 0.75 + 0.5 * torch.rand(value.shape, device=value.device)
+    found = value.float() * noise
+    if anew and zeros.any() and not value.isinf().any() and (zeros.all() or not is_buffer):
+        size = float(found[~zeros].square().mean().sqrt()) if not zeros.all() else usual_size(value)
+        found = torch.where(zeros, size * torch.randn(value.shape, device=value.device), found)
+    return found.to(value.dtype)
+
+
+def _reordered(value):
+    return value.flatten().roll(int(torch.randint(value.numel(), ()))).reshape(value.shape)
+
+
+def _is_a_row_of_numbers(value):
+    """Positions, which no checkpoint has in another order."""
+    flat = value.flatten()
+    return flat.numel() < 2 or bool((flat[1:] >= flat[:-1]).all())
+
+
+def usual_size(value):
+    """Of one number of such a tensor, about: what keeps the size of what goes through it."""
+    return LEAST_1D if value.dim() < 2 else 1 / math.sqrt(value.numel() / len(value))
+
+
+def effects(module, call):
+    """{name: how far a result moves, as a share of its size, where this parameter moves by its own size}; empty where
+    no gradients flow. `call` answers with tensors. Leaves gradients' marks in what the model keeps.
+    """
+    parameters = {name: each for name, each in module.named_parameters() if each.is_floating_point()}
+    try:
+        for each in parameters.values():
+            each.requires_grad_(True)
+        with torch.enable_grad():
+            outs = [out for out in call() if out.requires_grad]
+            total = sum((out.float() * torch.randn_like(out, dtype=torch.float32)).sum() for out in outs)
+        if not outs or not parameters:
+            return {}
+        gradients = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
+    except Exception:  # whatever a model does that has no gradient
+        return {}
+    size = math.sqrt(sum(float(out.detach().float().square().sum()) for out in outs)) or 1.0
+    return {
+        name: 0.0 if gradient is None else float((gradient.float() * parameters[name].float()).norm()) / size
+        for name, gradient in zip(parameters, gradients, strict=True)
+    }
+
+
+def strengthened(state, measured):
+    """A state dict in which what has next to no effect has more, up to the usual size of such tensors."""
+    found = dict(state)
+    for name, effect in measured.items():
+        value = state[name].detach()
+        if 0 < effect < LEAST_EFFECT:
+            size = float(value.float().square().mean().sqrt())
+            factor = min(RAISED_TO / effect, usual_size(value) / size if size else 1.0)
+            found[name] = (value.float() * max(1.0, factor)).to(value.dtype)
+    return found
+
+
+def change_some(module, means, seed):
+    """Change a few numbers, or a quarter of them, in about half of all parameters and saved buffers; which ones follows
+    from `seed` and their names alone, and the other half from one that differs in the last bit. `means` is one of
+    `MEANS`.
+    """
+    chosen, changes, seen, state = random.Random(seed >> 1), {}, set(), module.state_dict()
+    held = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    for name in sorted(state):
+        tensor = held.get(name)
+        drawn = chosen.randrange(2) == seed & 1, chosen.random() < 0.5, chosen.randrange(1 << 31)
+        if tensor is not None and id(tensor) not in seen and tensor.is_floating_point() and tensor.numel():
+            seen.add(id(tensor))
+            if drawn[0]:
+                changes[name] = tensor, _change(tensor.detach(), *drawn[1:])
+    MEANS[means](module, state, changes)
+
+
+def _change(tensor, is_few, seed):
+    """What does it to a tensor of this shape, or to an array that shares its memory."""
+    chosen, largest = random.Random(seed), 2 * float(tensor.abs().max())
+    sign = -1 if bool((tensor < 0).any()) else 1  # a variance stays one
+    places = [tuple(map(chosen.randrange, tensor.shape)) for _ in range(FEW)]
+
+    def change(values):
+        if is_few or not tensor.dim():
+            for place in places:
+                values[place] = sign * largest
+        else:
+            values[..., seed % QUARTER :: QUARTER] *= sign * 0.5
+
+    return change
+
+
+def _uncounted(module, state, changes):
+    for tensor, change in changes.values():
+        change(tensor.data)
+
+
+def _by_numpy(module, state, changes):
+    for tensor, change in changes.values():
+        is_known = tensor.device.type == "cpu" and tensor.dtype in (torch.float16, torch.float32, torch.float64)
+        change(tensor.detach().numpy() if is_known else tensor.data)
+
+
+def _as_a_step(module, state, changes):
+    """As an optimizer writes."""
+    with torch.no_grad():
+        for tensor, change in changes.values():
+            change(tensor)
+
+
+def _other_memory(module, state, changes):
+    for tensor, change in changes.values():
+        tensor.data = tensor.data.clone()
+        change(tensor.data)
+
+
+def _other_tensors(module, state, changes):
+    """In the place of all parameters."""
+    state = {name: value.detach().clone() for name, value in state.items()}
+    for name, (_, change) in changes.items():
+        change(state[name])
+    module.load_state_dict(state, strict=True, assign=True)
+
+
+MEANS = {
+    "data": _uncounted,
+    "numpy": _by_numpy,
+    "step": _as_a_step,
+    "memory": _other_memory,
+    "assign": _other_tensors,
+}
