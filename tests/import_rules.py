@@ -34,6 +34,7 @@ DATA = (
     "evals/tasks/",
     "evals/red_team/cheats/",
     "evals/red_team/target/",
+    "evals/red_team/users/",
     "sandbox/images/",
     "skills/",
     "tools/profiler/page_template/",

@@ -12,6 +12,7 @@ import random
 import torch
 
 LEAST_1D = 0.1  # of a vector that begins at zero
+TINY = 2e-4  # of the usual size of such a tensor: what begins so far down is meant to grow
 FEW, QUARTER = 3, 4  # numbers of a tensor that change, or one of so many
 LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
 
@@ -19,8 +20,8 @@ LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
 def another(state, named_buffers=frozenset(), anew=True):
     """A state dict of the same names: floating-point numbers moved along and scaled, integers in another order.
 
-    `anew`: what is zero is drawn, too, but for the zeros of a buffer that holds others, as a mask does. Infinities keep
-    their places always.
+    `anew`: what is tiny is made larger, and what is zero is drawn, too, but for the zeros of a buffer that holds
+    others, as a mask does. Infinities keep their places always.
     """
     return {name: _another(value.detach().clone(), name in named_buffers, anew) for name, value in state.items()}
 
@@ -35,6 +36,8 @@ def _another(value, is_buffer, anew):
         value = _reordered(value)
     noise = 0.75 + 0.5 * torch.rand(value.shape, device=value.device)
     found = value.float() * noise
+    if anew and found.abs().max() < TINY * usual_size(value):
+        found = found * (usual_size(value) / found.abs().max().clamp(min=1e-30))
     if anew and zeros.any() and not value.isinf().any() and (zeros.all() or not is_buffer):
         size = float(found[~zeros].square().mean().sqrt()) if not zeros.all() else usual_size(value)
         found = torch.where(zeros, size * torch.randn(value.shape, device=value.device), found)

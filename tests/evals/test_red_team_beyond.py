@@ -116,9 +116,9 @@ def test_an_input_lies_in_the_inbox_only_until_its_call_is_over(arena: Arena, mo
     """While others are frozen, and no longer: to take it back sooner would give its worker time that nobody counts."""
     during, afterwards, timed_call, block = list[int](), list[int](), Worker.timed_call, Session._block
 
-    def look_first(self: Worker, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
+    def look_first(self: Worker, prepared: tuple[int, str, bytes]) -> tuple[str, int]:
         during.append(len(list(self.inbox.iterdir())))
-        return timed_call(self, prepared, spin_s)
+        return timed_call(self, prepared)
 
     def look_after(self: Session, case: int, plan: Plan, group: Group, name: str, *rest: Any) -> None:
         block(self, case, plan, group, name, *rest)

@@ -16,7 +16,7 @@ from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena, gains_nothing, kept
 from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
-from tools.judging import agreement, clock
+from tools.judging import agreement, clock, worker
 from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
 from tools.judging.worker import Build
@@ -154,7 +154,7 @@ def test_28_gains_where_nobody_looks_at_the_cores(
     long_arena: Arena, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blind_to_cores(monkeypatch)
-    monkeypatch.setattr(clock, "SPIN_S", 0.0)  # the host leaves its core alone
+    monkeypatch.setattr(worker, "SPIN_S", 0.0)  # the host leaves its core alone
     monkeypatch.setattr(clock, "ROUNDS", 2)
     kept(long_arena.with_noise(0.05).time("28_more_cores"))
 

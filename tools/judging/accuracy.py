@@ -59,7 +59,7 @@ class LeafError:
     scaled: float = 0.0  # largest absolute error in such a row over the largest absolute value
     mismatch: str = ""
     lost: int = 0  # rows that are off by more than `LOST_ROW`
-    # relative errors of all rows, columns and channels, and how many numbers one of these has
+    # relative errors of all rows, columns and channels, without rows that are lost, and how many numbers one has
     each: tuple[tuple[NDArray[np.float64], int], ...] = field(default=(), compare=False)
 
     def worse(self, other: LeafError) -> LeafError:
@@ -137,16 +137,16 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
     if any(part.odd for part in parts):
         return LeafError(mismatch="NaN or infinity where the original has none, or the reverse")
     largest_value = max((part.largest_value for part in parts), default=0.0)
-    each = tuple(_each(parts, truth, FLOORS.get(leaf.dtype, FLOAT8_FLOOR)[0]))
+    floor = FLOORS.get(leaf.dtype, FLOAT8_FLOOR)[0]
     if _largest_error(parts) == 0.0:
-        return LeafError(each=each)
+        return LeafError(each=tuple(_each(parts, truth, floor)))
     if largest_value == 0.0:
         return LeafError(mismatch="not zero where the original is zero everywhere")
     errors = _relative(parts, truth.row_length)
     lost = errors > LOST_ROW
     if lost.any():
         parts = _over_chunks(leaf, truth, baseline, wide, lost)
-    row = float(errors[~lost].max(initial=0.0))
+    row, each = float(errors[~lost].max(initial=0.0)), tuple(_each(parts, truth, floor))
     return LeafError(row, _largest_error(parts) / largest_value, lost=int(np.count_nonzero(lost)), each=each)
 
 

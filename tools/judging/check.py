@@ -81,16 +81,19 @@ class Checks:
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
         self.grounds.watch(build.tree)
-        try:
-            return self._beside_the_original(build)
-        except WorkloadError as error:
-            fault = error.__cause__
-            if not (isinstance(fault, WorkerFault) and fault.survived):
-                raise
-            return self._beside_the_original(build, ask_first=True)
+        for asks in ("all", "answered"):
+            try:
+                return self._beside_the_original(build, asks)
+            except WorkloadError as error:
+                fault = error.__cause__
+                if not (isinstance(fault, WorkerFault) and fault.survived):
+                    raise
+        return self._beside_the_original(build, "declared")
 
-    def _beside_the_original(self, build: Build, *, ask_first: bool = False) -> Checked:
-        """`ask_first`: whether the original answers what the entry does not declare, which it nearly always does.
+    def _beside_the_original(self, build: Build, asks: str) -> Checked:
+        """`asks` is which of the inputs that the entry does not declare: "all", which the original nearly always
+        answers; those that it "answered" when it was asked; or none, only what is "declared", where it answers them in
+        one precision and not in the other.
 
         Raises: WorkloadError, SandboxError.
         """
@@ -103,7 +106,7 @@ class Checks:
             self._worker(build, poison=True) as candidate,
         ):
             try:
-                return self._check(build, script, folder, reference, candidate, background, ask_first)
+                return self._check(build, script, folder, reference, candidate, background, asks)
             except DiskFull:
                 candidate.close()
                 if disk.is_full(self.setting.scratch):
@@ -129,15 +132,17 @@ class Checks:
         reference: Worker,
         candidate: Worker,
         background: ThreadPoolExecutor,
-        ask_first: bool,
+        asks: str,
     ) -> Checked:
         together = self.workload.fits(COPIES_IN_A_CHECK)
         built = background.submit(self._build, candidate) if together else None
-        if ask_first:
+        if asks == "answered":
             script = self._ask_first(reference, script, folder)
+        elif asks == "declared":
+            script = script.only([draw.seed if self._declared(draw) else None for draw in script.draws])
         ready = background.submit(self._build, reference)
         drawn = self.supply.draw_script(script, folder)
-        truth = background.submit(self._play_reference, reference, ready, script, drawn, ask_first)
+        truth = background.submit(self._play_reference, reference, ready, script, drawn, asks == "all")
         if built is None:
             truth.result()
             reference.ask("release")
@@ -237,14 +242,14 @@ class Checks:
         return not draw.variant and draw.case in self.workload.cases
 
     def _play_reference(
-        self, reference: Worker, ready: Future[None], script: Script, drawn: list[Path], asked_first: bool
+        self, reference: Worker, ready: Future[None], script: Script, drawn: list[Path], expects_numbers: bool
     ) -> tuple[Played, Played]:
         """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
         with blamed_on(self.setting.entry):
             try:
                 ready.result()
                 baseline = self._play(reference, script, drawn, "baseline")
-                if not asked_first:
+                if expects_numbers:
                     self._expect_numbers(script, baseline)
                 if not self.workload.precision:
                     return baseline, baseline

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
+from tools.judging import long_use
 from tools.judging.comparison import INCUMBENT, Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import DrawInputs, Input, Inputs
+from tools.judging.long_use import OtherSize
 from tools.judging.script import POSITIVE_63, Case
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
@@ -37,7 +39,6 @@ SETTLE = 1  # calls after a thaw that do not count: the other worker has had the
 # timed calls per restart and case whose outputs are kept and checked; a candidate may have no more than three restarts:
 # one that is wrong in half of its calls passes unseen in 0.1 % (with 2 in 4 %)
 SAMPLES = 4
-SPIN_S = 0.02
 CPU_SLACK_S = 0.02  # resolution of the kernel's accounting
 
 
@@ -121,6 +122,8 @@ class Session:
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
     ahead: int = 1
+    sizes: Sequence[OtherSize] = ()
+    is_long: bool = False  # whether the next restart ends with `long_use.py`
     doing: Callable[[str], None] = lambda what: None  # shows what takes long
     rng: random.Random = field(default_factory=random.SystemRandom)
     _prepared: list[Group] = field(default_factory=list, init=False)
@@ -152,6 +155,8 @@ class Session:
                 self._move(group)
                 for case in range(len(self.workload.cases)):
                     self._time_case(case, group, sides)
+                if self.is_long:
+                    self._use_long(group, sides)
             finally:
                 self.cores.free()
             for name, worker in group.workers.items():  # once nothing more of it is timed
@@ -269,9 +274,9 @@ class Session:
             call = worker.prepared_call(self._key())
             loaded = 0
             if group.next(name, case).is_sealed:
-                loaded = _timed(worker, "load", self._load_arguments(group, name, case))
-            staged = _timed(worker, "stage", self._stage_arguments(group, name, case))
-            said, elapsed = worker.timed_call(call, SPIN_S)
+                loaded = worker.took_ns("load", **self._load_arguments(group, name, case))
+            staged = worker.took_ns("stage", **self._stage_arguments(group, name, case))
+            said, elapsed = worker.timed_call(call)
             worker.hide()
             if number >= 0:
                 side.call_ns[case].append(elapsed)
@@ -286,6 +291,14 @@ class Session:
         group.used_s[name] += after.cpu_time_s - before.cpu_time_s
         group.wall_s[name] += wall
         self._check_time_used(group.used_s[name], group.wall_s[name])  # finer than block by block
+
+    def _use_long(self, group: Group, sides: dict[str, Side]) -> None:
+        for name, worker in group.workers.items():
+            had = group.staged[name][0][: group.cursor[name][0]]
+            with _blamed(name):
+                worker.process.thaw()
+                sides[name].long_use = long_use.measure(worker, self.workload, had, self.sizes, self._key)
+                worker.process.freeze()
 
     def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:
         allowed = frozenset(self.cores.timed)
@@ -332,15 +345,6 @@ class Session:
 
     def _key(self) -> int:
         return self.rng.randrange(-POSITIVE_63, POSITIVE_63)
-
-
-def _timed(worker: Worker, op: str, arguments: Mapping[str, Any]) -> int:
-    """Nanoseconds, waited for as for a call: a host that spins leaves the other cores less, and work must cost the same
-    in both.
-    """
-    start = time.perf_counter_ns()
-    worker.ask(op, spin_s=SPIN_S, **arguments)
-    return time.perf_counter_ns() - start
 
 
 def _check_tripped(tripped: dict[str, set[str]]) -> None:

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from tools.judging import accept
+from tools.judging import accept, long_use
 from tools.judging.accept import SpeedupInterval
 from tools.judging.device_state import DeviceState
+from tools.judging.long_use import LongUse
 
 INCUMBENT = "incumbent"  # the name of the side that the others are compared with
 STAGING_SLACK = 1.03  # staging of the same code differs by up to 3 % between two workers (180 to 260 us, 2 cores)
@@ -33,6 +34,7 @@ class Side:
     stage_ns: CaseNs = field(default_factory=dict)
     load_ns: CaseNs = field(default_factory=dict)
     """Of sealed inputs, before they are staged; others are loaded while they are staged."""
+    long_use: LongUse | None = None
 
     def begin(self, case: int) -> None:
         self.call_ns[case], self.stage_ns[case], self.load_ns[case] = [], [], []
@@ -55,6 +57,17 @@ class Restart:
             moved += _longer(candidate.load_ns, incumbent.load_ns, case, LOADING_SLACK, of)
             found.append(math.log(of(incumbent.call_ns[case]) / (of(candidate.call_ns[case]) + moved)))
         return found
+
+    def in_long_use(self, side: str) -> tuple[int, float, int, dict[str, float]]:
+        """(calls in a row, log ratio of them, bytes grown beyond the incumbent's, times as long by size)."""
+        theirs, mine = self.sides[INCUMBENT].long_use, self.sides[side].long_use
+        assert theirs is not None and mine is not None
+        sizes = {name: ns / theirs.sizes_ns[name] for name, ns in mine.sizes_ns.items() if name in theirs.sizes_ns}
+        if not mine.call_ns:
+            return 0, 0.0, 0, sizes
+        moved = max(0.0, sum(mine.stage_ns) - STAGING_SLACK * sum(theirs.stage_ns))
+        ratio = math.log(sum(theirs.call_ns) / (sum(mine.call_ns) + moved))
+        return len(mine.call_ns), ratio, mine.grown_bytes - theirs.grown_bytes, sizes
 
     def total_log_ratios(self, side: str) -> list[float]:
         """The same by the sums of all timed calls, stagings and loadings."""
@@ -81,6 +94,11 @@ class Comparison(BaseModel):
     """Of large inputs, before they are staged; 0 for others."""
     case_total_log_ratios: list[list[float]] = Field(default_factory=list)
     """Of all timed calls together: a median says nothing of the slower half."""
+    long_calls: int = 0
+    """In a row: see `long_use.py`, for these as well."""
+    long_log_ratios: list[float] = Field(default_factory=list)
+    grown_bytes: list[int] = Field(default_factory=list)
+    size_ratios: list[dict[str, float]] = Field(default_factory=list)
     wall_s: float = 0.0
     prepared_s: float = 0.0
     """Of it, until the workers of each restart were ready."""
@@ -168,6 +186,7 @@ class Comparison(BaseModel):
             "wall_s": round(self.wall_s, 1),
             "prepared_s": round(self.prepared_s, 1),
             "devices": [state.model_dump() for state in self.devices_after],
+            **({"long_use": seen} if (seen := long_use.told(self)) else {}),
             **told,
         }
 
@@ -197,6 +216,18 @@ class Comparison(BaseModel):
         self.case_total_log_ratios.append(restart.total_log_ratios(name))
         self.wall_s += restart.wall_s
         self.prepared_s += restart.prepared_s
+        self.add_long_use(restart, name)
+
+    def add_long_use(self, restart: Restart, name: str) -> None:
+        """Where it was measured in this restart."""
+        if restart.sides[name].long_use is None:
+            return
+        calls, ratio, grown, sizes = restart.in_long_use(name)
+        self.size_ratios.append(sizes)
+        if calls:
+            self.long_calls = calls
+            self.long_log_ratios.append(ratio)
+            self.grown_bytes.append(grown)
 
 
 _KINDS: tuple[Literal["", "stage_", "load_"], ...] = ("", "stage_", "load_")

@@ -22,6 +22,7 @@ from typing import Any
 
 from sandbox.contract import WouldNotFreeze
 from tools.errors import WorkloadError
+from tools.judging.long_use import OtherSize, other_sizes
 from tools.judging.script import POSITIVE_63, Case, Script
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import Workload
@@ -88,6 +89,7 @@ class InputSupply:
     _reference: Worker | None = None
     _drawn: int = 0
     _loaded: bool = False
+    _sizes: list[OtherSize] | None = None
     _builds: bool = False  # whether the entry makes its inputs from what build() left behind
     _lock: threading.Lock = field(default_factory=threading.Lock)  # several checks may be made at once
 
@@ -153,6 +155,20 @@ class InputSupply:
             ]
             reference.process.freeze()
         return paths
+
+    def other_sizes(self) -> list[OtherSize]:
+        """One input of each, the same for all. Raises: WorkerFault, WouldNotFreeze."""
+        if self._sizes is None:
+            reference, folder = self._woken(), self.folder / "sizes"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._sizes = other_sizes(
+                self.workload,
+                lambda each, number: draw(
+                    reference, folder / f"{number}", each.case, self.rng.randrange(1 << 31), each.variant
+                ),
+            )
+            reference.process.freeze()
+        return self._sizes
 
     def draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
         """Raises: WorkerFault, WouldNotFreeze (the reference worker, beside what is timed)."""

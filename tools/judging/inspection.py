@@ -20,7 +20,7 @@ from tools.judging.accuracy import largest
 from tools.judging.asking import Inspection, answers, compared
 from tools.judging.correctness import Rules
 from tools.judging.described import Built, Described, LookedUp, Memory, SavedInit, Strengthened, what_is_wrong
-from tools.judging.script import CHANGES, NOT_A_NUMBER, Case
+from tools.judging.script import CHANGES, NOT_A_NUMBER, OTHER_SIZES, STRIDED, Case
 from tools.judging.tensors import Saved
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
@@ -215,7 +215,8 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
     if first is None or usual is None or NOT_A_NUMBER in variant:
         return first is not None
     pairs = zip(first[1].leaves, usual.leaves, strict=False)
-    if not all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs):
+    is_larger = all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
+    if not is_larger and not set(variant.split(", ")) <= {*OTHER_SIZES, STRIDED, *CHOICES}:
         return False
     return variant not in SHAKEN or all(
         each is not None and _is_steady(found, case, rules, *each, variant)

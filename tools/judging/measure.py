@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Protocol
 
 from sandbox.contract import WouldNotFreeze
 from sandbox.errors import DiskFull
-from tools.judging import accept, agreement, device_state, disk
+from tools.judging import accept, agreement, device_state, disk, long_use
 from tools.judging.agreement import NOBODY, REPEATS, Doubt
 from tools.judging.clock import Session, SideFault, TimedOutput, Tripwire, inputs_needed
 from tools.judging.comparison import INCUMBENT, Comparison
@@ -54,6 +55,7 @@ class ComparisonRequest:
     hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
     counts: Callable[[Comparison], bool] = lambda found: True  # else nobody asks whether it slows the incumbent down
     low_serves: bool = False  # nor where it counts at the pace that the incumbent is known to have
+    in_long_use: bool = False  # whether candidates that gain are looked at in long use, too
     begun: Comparison | None = None  # what is known of the only candidate: its restarts count, and are asked the same
 
     def blank(self, name: str) -> Comparison:
@@ -251,16 +253,24 @@ class LiveClock:
                 session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc)
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
+                if request.in_long_use:
+                    session.sizes = self.supply.other_sizes()
                 with contextlib.closing(replace(session)) as several:
                     restarts, left = 0, dict(found)
                     while not restarts or left:
                         several.builds = {name: builds[name] for name in (INCUMBENT, *left)}
                         several.ahead = self._ahead(len(several.builds), request, restarts)
+                        several.is_long = request.in_long_use and any(map(_may_be_kept_next, left.values()))
                         restart, restarts = several.restart(), restarts + 1
                         for name, each in left.items():
                             each.add(restart, name)
                         request.progress(restarts)
                         left = {name: each for name, each in left.items() if not request.enough(each)}
+                    for name, each in found.items() if request.in_long_use else ():
+                        several.builds, several.ahead = {INCUMBENT: request.incumbent, name: builds[name]}, 1
+                        several.is_long = True
+                        while request.counts(each) and (not each.size_ratios or long_use.is_doubtful(each)):
+                            each.add_long_use(several.restart(), name)
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
                 for name, each in [*found.items()]:
                     if request.may_slow_the_incumbent(name) and request.counts(each):
@@ -304,6 +314,12 @@ class LiveClock:
         most_workers = len(self.cores.cpus) * 5 // 4
         together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)
+
+
+def _may_be_kept_next(found: Comparison) -> bool:
+    """Whether the restart to come ends at a look, and the candidate has gained until now."""
+    known = found.log_ratios
+    return len(known) + 1 in accept.LOOKS and median(known or [0.0]) > 0
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:

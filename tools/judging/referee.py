@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tools.errors import IncumbentFails, WorkloadError, workload_error
-from tools.judging import accept, own_tests, timed_outputs, toolchain
+from tools.judging import accept, long_use, own_tests, timed_outputs, toolchain
 from tools.judging.accept import NoiseFloor
 from tools.judging.check import Checked, Checks
 from tools.judging.clock import TimedOutput
@@ -218,6 +218,7 @@ class Referee:
             progress=lambda n: self.say("timing", before + n, accept.next_look(before + n)),
             counts=self.would_keep,
             low_serves=True,
+            in_long_use=True,
             begun=begun,
         )
 
@@ -340,6 +341,8 @@ class Referee:
             return verdict("neutral", reason)
         if 2 * accept.short_of(compared.staged_log_ratios, 0.0) > len(compared.staged_log_ratios):
             return verdict("neutral", "what its calls take less, staging takes longer")
+        if against := long_use.speaks_against(compared):
+            return verdict(*against)
         if self.noise is not None and not self.noise.usable:
             return verdict("inconclusive", f"this machine is too noisy: {self.noise.reason}")
         if broken := self.tests_broken_by(build):

@@ -258,7 +258,7 @@ def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepa
     class Noting(Standing):
         def __getattr__(self, name: str) -> Any:
             def noted(*arguments: Any, **given: Any) -> Any:
-                done.append(str(arguments[0]) if name == "ask" else name)
+                done.append(str(arguments[0]) if name == "took_ns" else name)
                 said: dict[str, Any] = {"timed_call": ("digest", 1), "prepared_call": (7, "", b"")}
                 return said.get(name, SimpleNamespace(tasks=(), cpu_time_s=0.0))
 

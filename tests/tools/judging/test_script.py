@@ -73,10 +73,10 @@ def test_what_the_original_does_not_answer_is_no_fault_of_a_candidate(
 
     monkeypatch.setattr(Checks, "_ask_first", seen)
     with opened(tmp_path, {"bench.py": entry}) as referee:
-        assert "huge" in referee.workload.variants[""]
+        large = next(each for each in referee.workload.variants[""] if each in ("huge", "large", "scaled"))
         for _ in range(20):
             finding = referee.check(referee.pristine).finding
-            assert finding.verdict is None and "huge values" in finding.evidence["checked"]
-            if asked:
+            assert finding.verdict is None, finding.reason
+            if asked and f"{large} values" in finding.evidence["checked"]:
                 return
     raise AssertionError("every other seed is one that it does not answer")

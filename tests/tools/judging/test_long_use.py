@@ -1,0 +1,89 @@
+"""What is quick call by call and slow, or hungry, in long use is no gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evals.arena import noise
+from tests.files import write_files
+from tests.tools.judging.opened import opened
+from tools.judging import long_use
+from tools.judging.comparison import Comparison
+from tools.judging.referee import Referee
+from tools.judging.worker import Build
+
+ENTRY = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.pending = torch.nn.Linear(64, 64), []
+        self.register_buffer("seen", torch.zeros(64, 64))
+
+    def forward(self, x):
+        %s
+
+    def count(self, x):
+        for part in x.split(4):
+            self.seen.mul_(0.99).add_(part.t() @ part)
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval()
+
+def shapes():
+    return [{"rows": 200}]
+
+def inputs(seed, rows=200):
+    return (torch.randn(rows, 64, generator=torch.Generator().manual_seed(seed)),)
+"""
+PLAIN = """
+        for part in x.split(4):
+            self.layer(part)
+        return self.layer(x)
+"""
+QUICK = "return self.layer(x)"
+HUNGRY = "self.pending.append(x.clone())\n        return self.layer(x)"
+ONE_SHAPE = "return self.layer(x) if len(x) == 200 else torch.cat([self.layer(row) for row in x.split(1)])"
+PUT_OFF = """
+        self.pending.append(x)
+        if len(self.pending) == 80:
+            for _ in range(80):
+                [self.layer(part) for part in x.split(4)]
+            self.pending.clear()
+        return self.layer(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    with opened(tmp_path_factory.mktemp("long"), {"bench.py": ENTRY % PLAIN}) as found:
+        found.noise = noise(0.1)
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "says"),
+    [
+        (QUICK, "kept", ""),
+        (HUNGRY, "broken", "KiB a call"),
+        (ONE_SHAPE, "slower", "for another size"),
+        (PUT_OFF, "neutral", "in a row are not"),
+    ],
+    ids=["quick", "hungry", "one shape", "put off"],
+)
+def test_a_gain_must_hold_in_long_use(referee: Referee, tmp_path: Path, body: str, verdict: str, says: str) -> None:
+    changed = Build(tmp_path.name, write_files(tmp_path / "changed", {"bench.py": ENTRY % body}))
+    found, _ = referee.judge(changed, referee.pristine)
+    assert found.name == verdict and says in found.reason, (found.reason, found.evidence)
+    seen = found.evidence["comparison"]["long_use"]
+    assert seen["calls"] == long_use.CALLS and len(seen["log_ratios"]) == (1 if verdict == "kept" else long_use.BLOCKS)
+
+
+def test_what_was_not_looked_at_speaks_against_nothing() -> None:
+    found = Comparison(purpose="x", incumbent="a", candidate="b", case_log_ratios=[[0.5]])
+    assert long_use.speaks_against(found) is None and not long_use.is_doubtful(found) and not long_use.told(found)

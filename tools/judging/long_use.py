@@ -1,0 +1,141 @@
+"""A build in long use: some hundred calls in a row, the memory that they leave behind, and sizes nobody declared.
+
+What is put off from call to call comes due in here, and what is quick for one shape only is slow. All of it can speak
+against a change only, never for it, so that inputs may come again, and few calls of a size are enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tools.judging.script import OTHER_SIZES, Draw
+
+if TYPE_CHECKING:
+    from tools.judging.comparison import Comparison
+    from tools.judging.inputs import Input
+    from tools.judging.verdict import VerdictName
+    from tools.judging.worker import Worker
+    from tools.judging.workload import Workload
+
+CALLS, MOST_S, FEWEST = 300, 5.0, 30  # in a row, and in seconds for one build; where they are fewer, none are made
+BLOCKS = 3  # of calls in a row, where the first speaks against a change
+SHARE = 1 / 2  # of its gain must be left, in logarithms
+SLOW_CALL_S = 0.1
+TELLING, MUCH_SLOWER = 1.1, 2.0  # times what the incumbent takes for another size
+GROWN_BYTES, GROWN_PER_CALL = 8 << 20, 8 << 10  # more than the incumbent's in two thirds of the calls
+
+
+@dataclass
+class LongUse:
+    """Of one build: nanoseconds of calls in a row, bytes that two thirds of them leave behind, and the shortest call
+    for each other size.
+    """
+
+    call_ns: list[int] = field(default_factory=list)
+    stage_ns: list[int] = field(default_factory=list)
+    grown_bytes: int = 0
+    sizes_ns: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OtherSize:
+    """An input of another shape than any that is declared."""
+
+    name: str
+    phase: str
+    path: Path
+
+
+def other_sizes(workload: Workload, draw: Callable[[Draw, int], Path]) -> list[OtherSize]:
+    """Those which the original is known to answer."""
+    cheap = workload.cases[0]
+    variants = [name for each in workload.variants.get(cheap.phase, ()) for name in each.split(", ")]
+    draws = [Draw(case, 0) for case in workload.unseen]
+    draws += [Draw(cheap, 0, name) for name in variants if name in OTHER_SIZES]
+    return [
+        OtherSize(f"{each.case.name} {each.variant}".strip(), each.case.phase, draw(each, number))
+        for number, each in enumerate(draws)
+    ]
+
+
+def measure(
+    worker: Worker, workload: Workload, had: Sequence[Input], sizes: Sequence[OtherSize], key: Callable[[], int]
+) -> LongUse:
+    """Of a worker that may run. `had` are inputs of the cheapest case that it had before. Raises: WorkerFault."""
+    found, case, constants = LongUse(), workload.cases[0], list(workload.constants)
+    calls, before = min(CALLS, int(MOST_S / max(case.call_s, 1e-6))), 0
+    for number in range(calls if calls >= FEWEST else 0):
+        if number == calls // 3:
+            before = _resident_bytes(worker)
+        given = had[number % len(had)]
+        opened: dict[str, Any] = {"path": worker.reveal(given.path)}
+        loaded = 0
+        if given.is_sealed:
+            loaded, opened = worker.took_ns("load", **opened), {"key": given.key}
+        staged = worker.took_ns("stage", **opened, constants=constants, phase=case.phase)
+        found.call_ns.append(worker.took_ns("call", key=key()))
+        found.stage_ns.append(loaded + staged)
+        worker.hide()
+    if before:
+        found.grown_bytes = _resident_bytes(worker) - before
+    for size in sizes:
+        took = []
+        for _ in range(2 if case.call_s > SLOW_CALL_S else 4):
+            worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
+            took.append(worker.took_ns("call", key=key(), compiles=False))
+        found.sizes_ns[size.name] = min(took[1:])
+    return found
+
+
+def _resident_bytes(worker: Worker) -> int:
+    """Of all its processes; what has ended meanwhile has none."""
+    return sum(_pages({task.pid for task in worker.process.usage().tasks})) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _pages(pids: set[int]) -> Iterator[int]:
+    for pid in pids:
+        try:
+            yield int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        except OSError:
+            continue
+
+
+def speaks_against(found: Comparison) -> tuple[VerdictName, str] | None:
+    """Why what was seen in long use is no gain; None where nothing was seen, or it is."""
+    if not found.long_log_ratios and not found.size_ratios:
+        return None
+    if found.grown_bytes and median(found.grown_bytes) > GROWN_BYTES + GROWN_PER_CALL * found.long_calls * 2 / 3:
+        grown = median(found.grown_bytes) / (found.long_calls * 2 / 3) / 1024
+        return "broken", f"its memory grows: by {grown:.0f} KiB a call more than without it"
+    if found.long_log_ratios and median(found.long_log_ratios) < SHARE * median(found.log_ratios):
+        return "neutral", f"most calls are faster, but {found.long_calls} in a row are not"
+    slow = {name: ratio for name, ratio in sizes(found).items() if ratio > MUCH_SLOWER}
+    if slow:
+        name = max(slow, key=lambda name: slow[name])
+        return "slower", f"for another size, {name}, it takes {slow[name]:.1f} times as long"
+    return None
+
+
+def sizes(found: Comparison) -> dict[str, float]:
+    """By size: how many times as long as the incumbent it takes."""
+    names = dict.fromkeys(name for each in found.size_ratios for name in each)
+    return {name: median(each[name] for each in found.size_ratios if name in each) for name in names}
+
+
+def is_doubtful(found: Comparison) -> bool:
+    """Whether to look again, since one bad second of the machine may be all that was seen."""
+    return len(found.size_ratios) < BLOCKS and speaks_against(found) is not None
+
+
+def told(found: Comparison) -> dict[str, object]:
+    """As evidence."""
+    if not found.long_log_ratios and not found.size_ratios:
+        return {}
+    slower = {name: round(ratio, 2) for name, ratio in sizes(found).items() if ratio > TELLING}
+    ratios = [round(each, 6) for each in found.long_log_ratios]
+    return {"calls": found.long_calls, "log_ratios": ratios, "grown_bytes": found.grown_bytes, "slower_sizes": slower}
