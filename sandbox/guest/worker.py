@@ -123,7 +123,7 @@ class Worker:
             flat = kept
         elif how == values.STRIDED:
             flat = [values.in_another_place(t) for t in flat]
-        self.staged = (structure, flat)
+        self.staged = (structure, flat if how != values.STRIDED else [])  # nothing else is put in such places
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
         self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
         self.phase = phase
