@@ -13,7 +13,7 @@ import torch
 
 LEAST_1D = 0.1  # of a vector that begins at zero
 TINY = 2e-4  # of the usual size of such a tensor: what begins so far down is meant to grow
-FEW, QUARTER = 3, 4  # numbers of a tensor that change, or one of so many
+FEW, MANY = 64, 4  # one number of so many changes
 LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
 
 
@@ -75,11 +75,12 @@ def effects(module, call):
         gradients = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
     except Exception:  # whatever a model does that has no gradient
         return {}
-    size = math.sqrt(sum(float(out.detach().float().square().sum()) for out in outs)) or 1.0
-    return {
-        name: 0.0 if gradient is None else float((gradient.float() * parameters[name].float()).norm()) / size
-        for name, gradient in zip(parameters, gradients, strict=True)
-    }
+    with torch.no_grad():
+        size = math.sqrt(sum(float(out.float().square().sum()) for out in outs)) or 1.0
+        return {
+            name: 0.0 if gradient is None else float((gradient.float() * parameters[name].float()).norm()) / size
+            for name, gradient in zip(parameters, gradients, strict=True)
+        }
 
 
 def strengthened(state, measured):
@@ -95,7 +96,7 @@ def strengthened(state, measured):
 
 
 def change_some(module, means, seed):
-    """Change a few numbers, or a quarter of them, in about half of all parameters and saved buffers; which ones follows
+    """Change a few numbers, or a quarter of all, in about half of all parameters and saved buffers; which ones follows
     from `seed` and their names alone, and the other half from one that differs in the last bit. `means` is one of
     `MEANS`.
     """
@@ -112,17 +113,22 @@ def change_some(module, means, seed):
 
 
 def _change(tensor, is_few, seed):
-    """What does it to a tensor of this shape, or to an array that shares its memory."""
-    chosen, largest = random.Random(seed), 2 * float(tensor.abs().max())
-    sign = -1 if bool((tensor < 0).any()) else 1  # a variance stays one
-    places = [tuple(map(chosen.randrange, tensor.shape)) for _ in range(FEW)]
+    """What does it to a tensor of this shape, or to an array that shares its memory: numbers in every so many-th place
+    change places, so that what goes through them stays as large, and errs as much, as before.
+    """
+    length = tensor.shape[-1] if tensor.dim() else 1
+    step = min(FEW if is_few else MANY, length)
 
     def change(values):
-        if is_few or not tensor.dim():
-            for place in places:
-                values[place] = sign * largest
+        if not tensor.dim():
+            values *= 0.5
+            return
+        places = (..., slice(seed % step, None, step))
+        some = values[places]
+        if isinstance(some, torch.Tensor):
+            values[places] = some.flip(tuple(range(some.dim())))
         else:
-            values[..., seed % QUARTER :: QUARTER] *= sign * 0.5
+            values[places] = some[(slice(None, None, -1),) * some.ndim].copy()
 
     return change
 

@@ -1,0 +1,84 @@
+"""Other weights of a model matter, and what changes in them follows from a seed and names alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+
+states: Any = guest.module("states")
+
+
+class Gated(torch.nn.Module):
+    """Branches that begin at zero and at next to nothing, a mask, positions and integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.unused = torch.nn.Linear(8, 8), torch.nn.Parameter(torch.ones(3))
+        self.zero, self.tiny = torch.nn.Parameter(torch.zeros(8, 8)), torch.nn.Parameter(torch.full((8,), 1e-6))
+        self.faint = torch.nn.Parameter(torch.full((8,), 1e-4))
+        self.register_buffer("mask", torch.ones(4, 4).tril())
+        self.register_buffer("positions", torch.arange(8))
+        self.register_buffer("packed", torch.randint(-99, 99, (64,), dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + x @ self.zero + self.tiny * x + self.faint * x
+
+
+@pytest.fixture
+def gated() -> Gated:
+    torch.manual_seed(0)
+    return Gated()
+
+
+def test_another_checkpoint_is_one_that_somebody_could_have(gated: Gated) -> None:
+    state = gated.state_dict()
+    found = states.another(state, {"mask", "positions", "packed"})
+    assert found["zero"].abs().mean() > 0.1 and found["tiny"].abs().max() > 0.05
+    assert torch.equal(found["mask"] == 0, state["mask"] == 0) and torch.equal(found["positions"], state["positions"])
+    assert not torch.equal(found["packed"], state["packed"])
+    assert torch.equal(found["packed"].sort().values, state["packed"].sort().values)
+    plain = states.another(state, (), anew=False)
+    assert not plain["zero"].any() and torch.equal(plain["packed"], state["packed"])
+
+
+def test_what_has_next_to_no_effect_gets_more(gated: Gated) -> None:
+    gated.zero.data.fill_(0.1)
+    measured = states.effects(gated, lambda: [gated(torch.randn(5, 8))])
+    assert measured["unused"] == 0 < measured["faint"] < states.LEAST_EFFECT < measured["zero"]
+    stronger = states.strengthened(gated.state_dict(), measured)
+    assert stronger["faint"].abs().max() > 10 * gated.faint.abs().max() and stronger["zero"].equal(gated.zero)
+    assert states.effects(gated, lambda: [torch.ones(3)]) == {}
+    assert states.effects(gated, lambda: [torch.from_numpy(gated(torch.randn(5, 8)).numpy())]) == {}
+
+
+@pytest.mark.parametrize("means", states.MEANS)
+def test_two_halves_of_the_weights_change_and_keep_their_numbers(gated: Gated, means: str) -> None:
+    again, before = Gated(), {name: each.clone() for name, each in gated.state_dict().items()}
+    again.load_state_dict(before)
+    states.change_some(gated, means, 6)
+    states.change_some(again, "data", 6)
+    assert all(torch.equal(each, again.state_dict()[name]) for name, each in gated.state_dict().items())
+    first = {name for name, each in gated.state_dict().items() if not each.equal(before[name])}
+    states.change_some(gated, means, 7)
+    both = {name for name, each in gated.state_dict().items() if not each.equal(before[name])}
+    assert first and both - first and {"positions", "packed"}.isdisjoint(both)
+    for name in both:
+        assert torch.equal(gated.state_dict()[name].flatten().sort().values, before[name].flatten().sort().values)
+
+
+def test_only_the_counted_means_count(gated: Gated) -> None:
+    weight = gated.layer.weight
+    version = weight._version
+    for means, seed in (("data", 2), ("data", 3), ("numpy", 2), ("numpy", 3)):
+        states.change_some(gated, means, seed)
+    assert weight._version == version and gated.layer.weight is weight
+    with torch.no_grad():
+        states.change_some(gated, "step", 2)
+        states.change_some(gated, "step", 3)
+    assert weight._version > version
+    states.change_some(gated, "assign", 2)
+    assert gated.layer.weight is not weight

@@ -1,0 +1,67 @@
+"""Other inputs than an entry draws: what of the arguments changes, and that it follows from the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+
+tensors: Any = guest.module("tensors")
+values: Any = guest.module("values")
+
+
+def varied(variant: str, seed: int = 1) -> Any:
+    torch.manual_seed(0)
+    given = {
+        "x": torch.randn(4, 6, 8),
+        "ids": torch.randint(5, (4, 6)),
+        "mask": torch.ones(4, 6, dtype=torch.long),
+        "scale": 2.0,
+    }
+    structure, flat = tensors.flatten(given)
+    changed = values.varied(variant, structure, flat, seed, {1: 1000})
+    return given, tensors.unflatten(*changed), values.is_varied(structure, flat, *changed)
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [
+        ("negated", {"x", "ids"}),
+        ("huge", {"x"}),
+        ("padded", {"mask"}),
+        ("any row", {"ids"}),
+        ("other numbers", {"scale"}),
+        ("padded, any row, other numbers", {"mask", "ids", "scale"}),
+        ("one row", {"x", "ids", "mask"}),
+        ("half as long, tiny", {"x", "ids", "mask"}),
+        ("strided", set()),
+    ],
+)
+def test_a_variant_changes_what_it_says(variant: str, changes: set[str]) -> None:
+    given, found, is_varied = varied(variant)
+    same = {name: torch.equal(torch.as_tensor(given[name]), torch.as_tensor(found[name])) for name in given}
+    differ = {name for name in given if not same[name]}
+    assert differ == changes and is_varied == bool(changes)
+    _, again, _ = varied(variant)
+    assert all(torch.equal(torch.as_tensor(found[name]), torch.as_tensor(again[name])) for name in found)
+
+
+def test_sizes_rows_and_padding_are_what_a_model_may_be_given() -> None:
+    _, found, _ = varied("three rows, half as long, padded, any row")
+    assert found["x"].shape == (3, 3, 8) and found["ids"].shape == found["mask"].shape == (3, 3)
+    assert found["ids"].max() >= 5 and found["ids"].max() < 1000
+    assert (found["mask"][:, 0] == 1).all() and (found["mask"][:, -1] == 0).all()
+
+
+def test_what_is_no_number_is_all_of_the_first_row() -> None:
+    _, found, _ = varied("not a number")
+    assert found["x"][0].isnan().all() and not found["x"][1:].isnan().any()
+
+
+def test_another_place_has_the_same_numbers_among_others() -> None:
+    x = torch.randn(3, 4)
+    elsewhere = values.in_another_place(x)
+    assert torch.equal(elsewhere, x) and elsewhere.stride() == (9, 2) and elsewhere.storage_offset() == 1
