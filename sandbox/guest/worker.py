@@ -153,15 +153,18 @@ class Worker:
             return tensor
         return tensor.to(self.precision.to_complex() if tensor.is_complex() else self.precision)
 
-    def op_call(self, key, compiles=True):
-        """Call, wait for the device, and answer with the digest: that answer stops the host's clock. Unless it
-        `compiles`, what there is no compiled code for runs as it is written.
-        """
-        with workload.guarded("call_raised", self.tree), contextlib.nullcontext() if compiles else _compiling_nothing():
+    def op_call(self, key):
+        """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
+        with workload.guarded("call_raised", self.tree):
             self._start()
             digest = Digest(self.result[1], key)  # while the device still works
             synchronize()
         return {"digest": digest.digits()}
+
+    def op_call_plainly(self, key):
+        """The same, but what there is no compiled code for runs as it is written."""
+        with _compiling_nothing():
+            return self.op_call(key)
 
     def _run(self):
         self._start()

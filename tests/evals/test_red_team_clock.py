@@ -54,7 +54,7 @@ def test_01_patched_timers_that_show_only_when_timed_are_refused_too(arena: Aren
 @pytest.mark.alone
 @pytest.mark.guard("01_patched_timers")
 def test_01_gains_by_a_clock_inside_the_worker(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_the_workers_clock(self: Worker, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
+    def by_the_workers_clock(self: Worker, prepared: tuple[int, str, bytes]) -> tuple[str, int]:
         reply = self.ask("call", key=prepared[0])
         return reply["digest"], reply["elapsed_ns"]
 

@@ -87,7 +87,7 @@ def measure(
         took = []
         for _ in range(2 if case.call_s > SLOW_CALL_S else 4):
             worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
-            took.append(worker.took_ns("call", key=key(), compiles=False))
+            took.append(worker.took_ns("call_plainly", key=key()))
         found.sizes_ns[size.name] = min(took[1:])
     return found
 
