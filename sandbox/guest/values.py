@@ -111,7 +111,7 @@ def _rounding(tensor):
     """The share of themselves by which numbers of this dtype come out otherwise in another order of summation."""
     if not tensor.is_floating_point():
         return 0
-    return torch.finfo(tensor.dtype).eps * (4 if tensor.element_size() > 2 else 0.5)
+    return torch.finfo(tensor.dtype).eps * (1.6 if tensor.element_size() > 2 else 0.25)
 
 
 def in_another_place(tensor):

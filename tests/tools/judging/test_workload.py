@@ -115,7 +115,8 @@ def test_a_few_infinities_in_an_output_turn_nothing_off(tmp_path: Path) -> None:
         workload = referee.workload
         assert workload.precision == "float64" and workload.unseen
         survived = {*workload.transforms, "scale_buffers"}  # it has none
-        assert (workload.variants, survived) == ({"": VARIANTS}, {*TRANSFORMS})
+        asked = tuple(each.removeprefix("nearly ") for each in workload.variants[""])
+        assert (asked, survived) == (VARIANTS, {*TRANSFORMS})
         assert referee.check_pristine().finding.verdict is None
 
 
@@ -184,10 +185,22 @@ def test_where_constant_values_leave_only_rounding_nearly_constant_ones_are_aske
 
 
 def test_what_is_wrong_where_all_values_are_the_same_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path, {"bench.py": linear()}) as referee:
-        undefined = linear("super().forward(x) * ((x.amax() - x.amin()) / (x.amax() - x.amin()))")
+    with opened(tmp_path, {"bench.py": linear("super().forward(x) + 9")}) as referee:
+        undefined = linear("(super().forward(x) + 9) * ((x.amax() - x.amin()) / (x.amax() - x.amin()))")
         found = referee.check(Build("undefined", write_files(tmp_path / "undefined", {"bench.py": undefined}))).finding
         assert found.verdict == "wrong" and "constant values" in found.reason
+
+
+def test_an_order_of_what_is_no_number_is_none(tmp_path: Path) -> None:
+    ordered = "(lambda y: (y, {ids}))(super().forward(x))"
+    otherwise = ordered.format(ids="torch.where(y.isnan().any(-1), 3, y.argmax(-1))")
+    with opened(tmp_path, {"bench.py": linear(ordered.format(ids="y.argmax(-1)"))}) as referee:
+        assert "not a number" in referee.workload.variants[""][-1]
+        right = Build("otherwise", write_files(tmp_path / "otherwise", {"bench.py": linear(otherwise)}))
+        assert referee.check(right).finding.verdict is None
+        wrong = linear(ordered.format(ids="y.argmin(-1)"))
+        build = Build("wrong", write_files(tmp_path / "wrong", {"bench.py": wrong}))
+        assert "integers differ" in referee.check(build).finding.reason
 
 
 PHASES = """
@@ -201,6 +214,9 @@ def test_what_holds_only_for_the_declared_one_of_the_larger_shapes_is_wrong(tmp_
         workload = referee.workload
         assert [case.phase for case in workload.unseen] == ["few"] * 3 + ["many"]
         assert 200 <= workload.unseen[-1].shape["rows"] < 400
-        assert workload.variants == {"few": VARIANTS, "many": VARIANTS}
+        asked = {
+            phase: tuple(each.removeprefix("nearly ") for each in found) for phase, found in workload.variants.items()
+        }
+        assert asked == {"few": VARIANTS, "many": VARIANTS}
         found = referee.check(Build("cheat", write_files(tmp_path / "cheat", {"bench.py": cheat}))).finding
         assert found.verdict == "wrong" and "unseen shape" in found.reason
