@@ -63,7 +63,7 @@ class Reference(Worker):
             for at in named_by(index, [flat[number] for number in integers]):
                 found[integers[at]] = min(rows, found.get(integers[at], rows))
 
-        with Lookups(looked_up):
+        with Lookups(looked_up), workload.guarded("call_raised", self.tree):
             self._outcome()
         self.rows = {**(self.rows or {}), self.phase: [*found.items()]}
         return {"rows": [*found.items()]}
@@ -109,7 +109,8 @@ class Reference(Worker):
 
     def op_strengthen(self, path):
         """Write a state dict in which what has next to no effect has more, and say what has none."""
-        measured = states.effects(self.built, self._outcome)
+        with workload.guarded("call_raised", self.tree):
+            measured = states.effects(self.built, self._outcome)
         tensors.save(path, states.strengthened(self.built.state_dict(), measured))
         return {"without_effect": [name for name, effect in measured.items() if effect == 0]}
 

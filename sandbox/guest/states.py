@@ -61,20 +61,18 @@ def usual_size(value):
 
 def effects(module, call):
     """{name: how far a result moves, as a share of its size, where this parameter moves by its own size}; empty where
-    no gradients flow. `call` answers with tensors. Leaves gradients' marks in what the model keeps.
+    no gradient flows. `call` answers with tensors, and may fail where gradients are recorded. Leaves marks of gradients
+    in what the model keeps.
     """
     parameters = {name: each for name, each in module.named_parameters() if each.is_floating_point()}
-    try:
-        for each in parameters.values():
-            each.requires_grad_(True)
-        with torch.enable_grad():
-            outs = [out for out in call() if out.requires_grad]
-            total = sum((out.float() * torch.randn_like(out, dtype=torch.float32)).sum() for out in outs)
-        if not outs or not parameters:
-            return {}
-        gradients = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
-    except Exception:  # whatever a model does that has no gradient
+    for each in parameters.values():
+        each.requires_grad_(True)
+    with torch.enable_grad():
+        outs = [out for out in call() if out.requires_grad]
+        total = sum((out.float() * torch.randn_like(out, dtype=torch.float32)).sum() for out in outs)
+    if not outs or not parameters:
         return {}
+    gradients = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
     with torch.no_grad():
         size = math.sqrt(sum(float(out.float().square().sum()) for out in outs)) or 1.0
         return {

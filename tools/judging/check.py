@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from sandbox.errors import DiskFull
 from tools.errors import WorkloadError
@@ -36,6 +37,8 @@ COPIES_IN_A_CHECK = 6
 COMPARED_BYTES = 64 << 20  # of one tensor of an output: of larger ones secretly chosen rows, others in each call
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
+
+Asks = Literal["all", "answered", "declared"]  # of the inputs that an entry does not declare
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Checks:
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
         self.grounds.watch(build.tree)
+        asks: Asks
         for asks in ("all", "answered"):
             try:
                 return self._beside_the_original(build, asks)
@@ -90,7 +94,7 @@ class Checks:
                     raise
         return self._beside_the_original(build, "declared")
 
-    def _beside_the_original(self, build: Build, asks: str) -> Checked:
+    def _beside_the_original(self, build: Build, asks: Asks) -> Checked:
         """`asks` is which of the inputs that the entry does not declare: "all", which the original nearly always
         answers; those that it "answered" when it was asked; or none, only what is "declared", where it answers them in
         one precision and not in the other.
@@ -132,7 +136,7 @@ class Checks:
         reference: Worker,
         candidate: Worker,
         background: ThreadPoolExecutor,
-        asks: str,
+        asks: Asks,
     ) -> Checked:
         together = self.workload.fits(COPIES_IN_A_CHECK)
         built = background.submit(self._build, candidate) if together else None
@@ -184,7 +188,7 @@ class Checks:
             finding.evidence["not_recorded"] = compiled.not_recorded
         finding.evidence["truth"] = self.workload.precision or "the target's own precision"
         if self.workload.without_effect:
-            finding.evidence["weights_without_effect"] = [*self.workload.without_effect]
+            finding.evidence["weights_without_effect"] = [*self.workload.without_effect][:20]
         if finding.verdict:
             return Checked(finding, build)
         try:

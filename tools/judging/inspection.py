@@ -171,7 +171,12 @@ def _strengthen(found: Inspection, states: dict[str, Path], cases: Sequence[Case
     if found.possible_seed(cases[0], rng) is None:
         return []
     into = found.keep / "state-strong"
-    told = found.worker.ask_for(Strengthened, "strengthen", path=str(found.worker.saved(into.name)))
+    try:
+        told = found.worker.ask_for(Strengthened, "strengthen", path=str(found.worker.saved(into.name)))
+    except WorkerFault as fault:  # it has no gradients, or no room for them
+        if not fault.survived:
+            found.begin_again()
+        return []
     found.worker.take(into.name, into)
     found.worker.ask("load_state", path=found.worker.reveal(into))
     if all(found.possible(case, rng.randrange(1 << 31)) for case in cases):

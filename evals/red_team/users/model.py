@@ -90,7 +90,7 @@ class Model(nn.Module):
         return torch.cat([boxes, scores], -1)
 
     def ratio(self, x):
-        below = (x[..., :1] + 1000.0) - 1000.0
+        below = (x[..., :1].abs() + 1000.01) - 1000.0
         return (self.base(x) + 0.01 * torch.tanh(self.light(x))) / below
 
     def weights(self, x):

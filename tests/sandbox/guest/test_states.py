@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from tests import guest
+from tools.judging import script
 
 states: Any = guest.module("states")
+values: Any = guest.module("values")
 
 
 class Gated(torch.nn.Module):
@@ -52,7 +54,12 @@ def test_what_has_next_to_no_effect_gets_more(gated: Gated) -> None:
     stronger = states.strengthened(gated.state_dict(), measured)
     assert stronger["faint"].abs().max() > 10 * gated.faint.abs().max() and stronger["zero"].equal(gated.zero)
     assert states.effects(gated, lambda: [torch.ones(3)]) == {}
-    assert states.effects(gated, lambda: [torch.from_numpy(gated(torch.randn(5, 8)).numpy())]) == {}
+
+
+def test_each_means_of_the_guest_has_a_name_on_the_host() -> None:
+    assert states.MEANS.keys() == script.CHANGES.keys()
+    assert {*values.SIZES} == {*script.OTHER_SIZES} and values.STRIDED == script.STRIDED
+    assert script.NOT_A_NUMBER in values.VALUES
 
 
 @pytest.mark.parametrize("means", states.MEANS)

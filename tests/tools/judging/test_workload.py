@@ -191,6 +191,15 @@ def test_what_is_wrong_where_all_values_are_the_same_is_refused(tmp_path: Path) 
         assert found.verdict == "wrong" and "constant values" in found.reason
 
 
+def test_weights_are_weighed_where_gradients_flow_and_not_where_a_call_refuses_them(tmp_path: Path) -> None:
+    unused = "\nclass Model(Model):\n    def __init__(self, *sizes):\n        super().__init__(*sizes)\n"
+    unused += "        self.unused = torch.nn.Parameter(torch.ones(3))\n"
+    for returns, named in (("super().forward(x)", ["unused"]), ("torch.from_numpy(super().forward(x).numpy())", [])):
+        (tmp_path / str(len(named))).mkdir()
+        with opened(tmp_path / str(len(named)), {"bench.py": linear(returns, unused)}) as referee:
+            assert [*referee.workload.without_effect] == named and referee.check_pristine().finding.verdict is None
+
+
 def test_an_order_of_what_is_no_number_is_none(tmp_path: Path) -> None:
     ordered = "(lambda y: (y, {ids}))(super().forward(x))"
     otherwise = ordered.format(ids="torch.where(y.isnan().any(-1), 3, y.argmax(-1))")
