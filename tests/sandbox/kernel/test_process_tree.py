@@ -116,6 +116,26 @@ def test_a_zombie_is_not_alive() -> None:
     assert process_tree.stat(pid) is None
 
 
+def test_time_used_is_no_rounder_for_many_processes_than_for_one() -> None:
+    """Each rounded to a tick of 10 ms would add an error of its own, by which a tree seems to use a core it has not."""
+    code = """
+import os, time
+if not all(os.fork() for _ in range(8)):
+    end = time.process_time() + 0.005 + os.getpid() % 8 / 1000
+    while time.process_time() < end:
+        pass
+    time.sleep(600)
+print(flush=True)
+os.wait()
+"""
+    with child(code) as popen:
+        tree = [popen.pid, *process_tree.descendants(popen.pid)]
+        until(lambda: all(process_tree.stat(pid).state == "S" for pid in tree))  # type: ignore[union-attr]
+        used_s = process_tree.cpu_time_s(popen.pid, (), process_tree.every_process())
+        ran_s = sum(process_tree.ran_ns(tree).values()) / 1e9
+    assert abs(used_s - ran_s) < 0.001
+
+
 def test_lists_of_cpus_are_read() -> None:
     lists = {"0": [0], "0-2,5": [0, 1, 2, 5], "": [], "3,1-2\n": [3, 1, 2]}
     assert {text: process_tree.parse_cpu_list(text) for text in lists} == lists
