@@ -161,10 +161,13 @@ class Worker:
             synchronize()
         return {"digest": digest.digits()}
 
-    def op_call_plainly(self, key):
-        """The same, but what there is no compiled code for runs as it is written."""
-        with _compiling_nothing():
-            return self.op_call(key)
+    def op_call_plainly(self, key, gradients=False):
+        """The same, but what there is no compiled code for runs as it is written. `gradients` are then the result."""
+        with workload.guarded("call_raised", self.tree), _compiling_nothing():
+            (self._start_backward if gradients else self._start)()
+            said = Digest(self.result[1], key)
+            synchronize()
+        return {"digest": said.digits()}
 
     def _run(self):
         self._start()
@@ -177,6 +180,27 @@ class Worker:
         out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
         state = self.workload.phase_value(self.phase, "state")
         self.result = tensors.flatten((out, state()) if state else out)
+
+    def _start_backward(self):
+        """Call, and go back from a sum of all results. The result is the gradient of each argument, and how large that
+        of each parameter is.
+        """
+        given = [each for each in tensors.flatten(self.arguments, once=True)[1] if each.is_floating_point()]
+        held = {name: each for name, each in self.built.named_parameters() if each.requires_grad}
+        try:
+            with torch.enable_grad():
+                for each in given:
+                    each.requires_grad_(True)
+                self._start()
+                sums = [_weighed(out) for out in self.result[1] if out.requires_grad]
+            of = [*given, *held.values()]
+            found = torch.autograd.grad(sums, of, allow_unused=True) if sums else [None] * len(of)
+        finally:
+            for each in given:
+                each.requires_grad_(False)
+        of = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(of, found, strict=True)]
+        sizes = {name: grad.norm() for name, grad in zip(held, of[len(given) :], strict=True)}
+        self.result = tensors.flatten({"arguments": of[: len(given)], "parameters": sizes})
 
     def op_save(self, path):
         tensors.save_flat(path, *self.result, borrowed=self._borrowed())
@@ -260,6 +284,12 @@ class Worker:
     def op_settings(self):
         """What of the process is not as it was before the target was loaded."""
         return {"changed": process_state.changed(self.settings)}
+
+
+def _weighed(out):
+    """A sum of all numbers in which each counts differently, the same in every process."""
+    wide = out.to(torch.promote_types(out.dtype, torch.float32))
+    return (wide * torch.arange(out.numel(), device=out.device).reshape(out.shape).to(wide.real.dtype).cos()).sum().real
 
 
 def _compiling_nothing():

@@ -55,6 +55,7 @@ class Arena:
             sandbox = sandbox or ForkingSandbox(python)
             referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
         referee.noise = noise(0.25)
+        referee.workload = replace(referee.workload, gradient_bytes=None)  # a guard more in each test
         checked = referee.check_pristine()
         return cls(referee, trees, checked.build)
 

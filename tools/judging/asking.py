@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.judging import tensors
-from tools.judging.accuracy import has_numbers
+from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
-from tools.judging.described import Answer
+from tools.judging.described import Answer, Memory
 from tools.judging.script import STRIDED, Case, Draw
 from tools.judging.tensors import Saved
 from tools.judging.worker import Worker, WorkerFault
@@ -87,6 +87,23 @@ class Inspection:
         seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
         answers = ((seed, self._answer(case, seed, variant)) for seed in seeds)
         return next(((seed, answer) for seed, answer in answers if answer is not None), None)
+
+    def gradient_bytes(self, case: Case, rng: random.Random) -> int | None:
+        """The most device memory held until gradients were there; None where the original gives none."""
+        drawn = self.draw(case, rng.randrange(1 << 31))
+        out = drawn.with_suffix(".out")
+        try:
+            self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
+            self.worker.ask("call_plainly", key=1, gradients=True)
+            self.worker.ask("save", path=str(out))
+        except WorkerFault as fault:
+            if not fault.survived:
+                self.begin_again()
+            return None
+        leaves = tensors.read(out).leaves
+        if not all(map(has_numbers, leaves)) or not any(map(largest, leaves)):
+            return None
+        return self.worker.ask_for(Memory, "memory").peak_bytes
 
     def is_like_itself(self, saved: Saved, case: Case) -> bool:
         """Whether the entry's own compare() takes an answer for itself."""

@@ -138,7 +138,7 @@ class Checks:
         background: ThreadPoolExecutor,
         asks: Asks,
     ) -> Checked:
-        together = self.workload.fits(COPIES_IN_A_CHECK)
+        together = self.workload.fits(COPIES_IN_A_CHECK, self.workload.gradient_bytes or 0)
         built = background.submit(self._build, candidate) if together else None
         if asks == "answered":
             script = self._ask_first(reference, script, folder)
@@ -315,7 +315,10 @@ class Checks:
                 worker.ask("stage", path=shown, how=step.how, constants=constants, phase=phase)
                 key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
                 begun = time.monotonic()
-                reply = worker.ask("call" if draw.has_usual_size else "call_plainly", key=key)
+                if step.gradients or not draw.has_usual_size:
+                    reply = worker.ask("call_plainly", key=key, gradients=step.gradients)
+                else:
+                    reply = worker.ask("call", key=key)
                 call_s = time.monotonic() - begun
                 first_call_s = first_call_s or call_s
                 if step.draw in new and not new_state:

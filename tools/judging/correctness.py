@@ -56,6 +56,7 @@ class Compared:
     as_tf32: Path | None = None  # the truth with operands rounded: what the original might have answered
     rows: Rows = ()  # of large tensors: all that is compared, and all that the original's files have
     has_numbers: bool = True  # else integers say nothing: an order of what is no number is none
+    what: str = "output"  # or "gradient"
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,15 @@ def judge_script(
     for index, step in enumerate(script.steps):
         if isinstance(step, Call):
             draw = script.draws[step.draw]
-            group = f"{draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
+            what = "gradient" if step.gradients else "output"
+            group = f"{what} {draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
             rounded = None if as_tf32 is None else as_tf32.outputs[index]
             rows = baseline.rows.get(index, ())
             said = candidate.digests[index] if _is_looked_at(saved[0]) else None
-            calls.append(Compared(step.label, group, draw.case.phase, *saved, said, rounded, rows, draw.has_numbers))
+            calls.append(
+                Compared(step.label, group, draw.case.phase, *saved, said, rounded, rows, draw.has_numbers, what)
+            )
 
     def judge(evidence: dict[str, Any]) -> None:
         _judge_calls(calls, rules, reference, evidence)
@@ -138,24 +142,24 @@ def _finding(judge: Callable[[dict[str, Any]], None], **evidence: Any) -> Findin
 
 def _judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None, evidence: dict[str, Any]) -> None:
     """Errors are pooled by group, so that one lucky baseline does not decide."""
-    pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
-    counts: dict[int, Any] = {}  # by output
+    pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str, str]] = {}
+    counts: dict[tuple[str, int], Any] = {}  # by output
     labels: list[str] = []
     for call in calls:
         labels.append(call.label)
         evidence.update(calls=len(labels), checked=sorted({*labels}))
         _one_call(call, rules, reference, pooled, counts)
-    for (_, index), (mine, theirs, dtype, label) in pooled.items():
+    for (_, index), (mine, theirs, dtype, label, what) in pooled.items():
         if why := accuracy.judge_leaf(mine, theirs, dtype):
-            raise _Failed("wrong", f"{label}: output {index}: {why}", of_numbers=not mine.mismatch)
-    for index, counted in counts.items():
+            raise _Failed("wrong", f"{label}: {what} {index}: {why}", of_numbers=not mine.mismatch)
+    for (what, index), counted in counts.items():
         if why := accuracy.judge_excess(counted):
-            raise _Failed("wrong", f"output {index}: {why}", of_numbers=True)
+            raise _Failed("wrong", f"{what} {index}: {why}", of_numbers=True)
     evidence["worst_row_error"] = max((mine.row for mine, *_ in pooled.values()), default=0.0)
 
 
 def _one_call(
-    call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any], counts: dict[int, Any]
+    call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any], counts: dict[Any, Any]
 ) -> None:
     if not os.path.lexists(call.candidate):  # False as well where the worker has closed its folder to us
         raise _Failed("refused", f"{call.label}: it did not save what it returned")
@@ -191,14 +195,15 @@ def _one_call(
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
         if rounded is not None and m.dtype in ("float32", "complex64"):
             base = accuracy.allowing(base, rounded.leaves[index], t, b)
-        counts[index] = counts.get(index, 0) + accuracy.excess(error, base, m.dtype)
+        counted = accuracy.excess(error, base, m.dtype)
+        counts[call.what, index] = counts.get((call.what, index), 0) + counted
         held = pooled.get((call.group, index))
         if held is None:
-            pooled[call.group, index] = (error, base, m.dtype, call.label)
+            pooled[call.group, index] = (error, base, m.dtype, call.label, call.what)
         else:
             worse = error.mismatch or (error.lost, error.row) > (held[0].lost, held[0].row)
             label = call.label if worse else held[3]
-            pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label)
+            pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label, call.what)
 
 
 @dataclass(frozen=True)

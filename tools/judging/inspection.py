@@ -107,6 +107,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
+    is_plain = is_module and told.mode == "inference" and rules == Rules()  # what rules say is said of results
+    gradient_bytes = found.gradient_bytes(cheap, rng) if is_plain else None
     without_effect = _strengthen(found, states, cases, rng) if is_module else []
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
@@ -127,6 +129,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         peak_bytes,
         found.recipe,
         {phase: rows for phase, rows in looked_up.items() if rows},
+        gradient_bytes,
         without_effect,
         notes,
     )

@@ -85,6 +85,7 @@ class Call:
     label: str  # what this call tests, for the evidence
     draw: int  # index of its input
     how: str = "fresh"  # "inplace": new data behind the pointers of the last call; "strided"
+    gradients: bool = False  # of which, rather than results, are saved
 
 
 Step = State | Transform | Poison | Call
@@ -130,10 +131,11 @@ def write_script(
     transforms: Sequence[str],
     states: bool,
     rng: random.Random,
+    gradients: bool = False,
 ) -> Script:
     """`cases` with the cheapest first; `unseen` are further shapes; `variants` are other values, by phase, all of which
     the cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
-    which needs a module, as `transforms` do.
+    which needs a module, as `transforms` and `gradients` do.
     """
     draws, steps, cheap = list[Draw](), list[Step](), cases[0]
 
@@ -186,4 +188,6 @@ def write_script(
         call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
     for name in moved:
         change(name, 0, elsewhere)
+    if gradients:  # in the end, since what a call keeps may go on with them
+        steps.append(Call("gradients", draw(cheap), gradients=True))
     return Script(tuple(draws), tuple(steps))

@@ -43,13 +43,14 @@ class Workload:
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
     looked_up: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by phase, see `LookedUp`
+    gradient_bytes: int | None = None  # of device memory, as `peak_bytes`, where gradients flow; None where none do
     without_effect: Sequence[str] = ()  # weights of which no result depends in the cheapest case
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
 
-    def fits(self, copies: int) -> bool:
+    def fits(self, copies: int, peak_bytes: int = 0) -> bool:
         """Whether that many workers have room on the device side by side."""
         device_bytes = int(self.environment.get("gpu_memory_bytes") or 0)
-        return not device_bytes or copies * self.peak_bytes < MEMORY_IN_USE * device_bytes
+        return not device_bytes or copies * max(peak_bytes, self.peak_bytes) < MEMORY_IN_USE * device_bytes
 
     def may_round(self, reference: Worker) -> bool:
         """Whether the target's settings allow TF32, and there is a truth to compare it with. Raises: WorkerFault."""
@@ -60,7 +61,10 @@ class Workload:
         return str(self.environment.get("device", "cpu"))
 
     def script(self, rng: random.Random) -> Script:
-        return write_script(self.cases, self.unseen, self.variants, self.transforms, bool(self.states), rng)
+        has_gradients = self.gradient_bytes is not None
+        return write_script(
+            self.cases, self.unseen, self.variants, self.transforms, bool(self.states), rng, has_gradients
+        )
 
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
         """Arguments of the request to build, with files revealed by `showing`."""
