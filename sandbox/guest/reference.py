@@ -83,10 +83,11 @@ class Reference(Worker):
         fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED) if constants else None
         same = True
         for path, seed in seeds.items():
-            structure, flat = tensors.given(self._drawn(phase, shape or {}, seed, fixed))
+            structure, flat = usual = tensors.given(self._drawn(phase, shape or {}, seed, fixed))
             if variant:
-                usual = structure, flat
-                structure, flat = values.varied(variant, *usual, seed, dict((self.rows or {}).get(phase, ())))
+                if values.OTHER_CONSTANTS in variant:
+                    structure, flat = tensors.given(self.workload.inputs(phase, shape or {}, seed))
+                structure, flat = values.varied(variant, structure, flat, seed, dict((self.rows or {}).get(phase, ())))
                 same = same and not values.is_varied(*usual, structure, flat)
             tensors.save_flat(path, structure, flat, key=(keys or {}).get(path))
         return {"same": same}

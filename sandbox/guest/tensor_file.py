@@ -4,7 +4,8 @@ Standard library only, because the host reads these files too, and the host has 
 
     8 bytes   length of the header, little-endian
     header    {"structure": node, "leaves": [{"dtype", "shape", "offset", "nbytes", "device", "kind", "stride", "grad",
-              "borrowed", "whole"}]}; the last three may be left out, "whole" is the shape of what this is rows of
+              "borrowed", "keeps", "contiguous", "whole"}]}; the last five may be left out, "keeps" are the bytes that
+              live as long as it does, "whole" is the shape of what this is rows of
     data      leaves at multiples of ALIGN from the start of the data
 
 A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},
@@ -75,7 +76,11 @@ def read_header(file: BinaryIO, file_bytes: int) -> tuple[dict[str, Any], int]:
 
 def _check_leaf(leaf: dict[str, Any], data_bytes: int) -> None:
     shape, stride, offset, nbytes = leaf["shape"], leaf["stride"], leaf["offset"], leaf["nbytes"]
-    if not _are_sizes(shape) or not _are_sizes(leaf.get("whole", [])) or not _are_sizes([offset, nbytes]):
+    if (
+        not _are_sizes(shape)
+        or not _are_sizes(leaf.get("whole", []))
+        or not _are_sizes([offset, nbytes, leaf.get("keeps", 0)])
+    ):
         raise BadTensorFile("a shape, an offset or a length that is none")
     if leaf["dtype"] not in ITEM_BYTES:
         raise BadTensorFile("a dtype nobody knows")

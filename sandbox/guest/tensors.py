@@ -302,6 +302,8 @@ def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
                 "stride": None if partly else stride,
                 "grad": tensor.requires_grad,
                 "borrowed": borrowed[index] if borrowed else "",
+                "keeps": _storage_bytes(tensor),
+                "contiguous": tensor.layout != torch.strided or tensor.is_contiguous(),
             }
         )
         hosts.append(host)
@@ -317,6 +319,14 @@ def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
                 file.write((ctypes.c_char * leaf["nbytes"]).from_address(host.data_ptr()))
         file.truncate(start + offset)
     os.replace(partial, path)
+
+
+def _storage_bytes(tensor):
+    """What lives as long as this tensor does; 0 where it has no memory of its own."""
+    try:
+        return tensor.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _kind(tensor):

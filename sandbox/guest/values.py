@@ -9,7 +9,8 @@ import torch
 
 HUGE, LARGE, SCALED, TINY = 2.0**12, 2.0**6, 4.0, 2.0**-8
 FACTOR = 1.5  # of plain numbers
-STRIDED = "strided"  # comes about where arguments are staged
+STRIDED, OTHER_CONSTANTS = "strided", "other constants"  # come about where arguments are staged, and drawn
+LEAST_MASKED = -1e4  # what is added to leave out a place, at most
 
 
 def varied(variant, structure, flat, seed, rows):
@@ -22,11 +23,13 @@ def varied(variant, structure, flat, seed, rows):
             structure = _other_numbers(structure)
         elif name == "any row":
             flat = [_any(t, rows[n], generator) if n in rows else t for n, t in enumerate(flat)]
-        elif name == "padded":
-            flat = [_padded(t, generator) for t in flat]
+        elif name == "no such row":
+            flat = [_beyond(t, rows[n]) if n in rows else t for n, t in enumerate(flat)]
+        elif name in MASKS:
+            flat = [MASKS[name](t, *_meanings(t), generator) if _meanings(t) else t for t in flat]
         elif name in SIZES:
             flat = SIZES[name](flat)
-        elif name != STRIDED:
+        elif name not in (STRIDED, OTHER_CONSTANTS):
             flat = [VALUES[name](t) for t in flat]
     return structure, flat
 
@@ -35,7 +38,9 @@ def is_varied(structure, flat, other_structure, others):
     """Whether anything is another than before, by which a question is worth its time."""
     if structure != other_structure:
         return True
-    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(flat, others, strict=True))
+    return any(
+        (a.shape, a.dtype) != (b.shape, b.dtype) or not torch.equal(a, b) for a, b in zip(flat, others, strict=True)
+    )
 
 
 def _other_numbers(node):
@@ -48,14 +53,40 @@ def _any(tensor, rows, generator):
     return torch.randint(rows, tensor.shape, generator=generator).to(tensor)
 
 
-def _padded(tensor, generator):
-    """What is made of ones and zeros says what counts: of each row a part from its beginning."""
-    is_mask = tensor.dim() and not tensor.is_floating_point() and not tensor.is_complex() and tensor.shape[-1] > 1
-    if not is_mask or not bool(((tensor == 0) | (tensor == 1)).all()):
-        return tensor
+def _beyond(tensor, rows):
+    """The last one names a row that is not there."""
+    found = tensor.clone()
+    found.flatten()[-1:] = rows
+    return found
+
+
+def _meanings(tensor):
+    """What a mask has where it counts, and where it does not; nothing where this is none. It is made of ones and
+    zeros, or of zeros and one number that leaves out what it is added to.
+    """
+    if tensor.is_complex() or not tensor.dim() or tensor.shape[-1] < 2:
+        return ()
+    if bool(((tensor == 0) | (tensor == 1)).all()) and not (tensor.is_floating_point() and not bool(tensor.any())):
+        return 1, 0
+    least = tensor.min()
+    if tensor.is_floating_point() and bool(least <= LEAST_MASKED) and bool(((tensor == 0) | (tensor == least)).all()):
+        return 0, least.item()
+    return ()
+
+
+def _padded(tensor, counts, left_out, generator):
+    """Of each row a part from its beginning counts."""
     length = tensor.shape[-1]
     lengths = torch.randint(1, length, (*tensor.shape[:-1], 1), generator=generator)
-    return (torch.arange(length).expand(tensor.shape) < lengths).to(tensor)
+    places = torch.arange(length).expand(tensor.shape) < lengths
+    return torch.where(places, counts, left_out).to(tensor)
+
+
+def _full_and_empty(tensor, counts, left_out, generator):
+    """All of the first row counts, and nothing of the last."""
+    found = tensor.clone()
+    found[:1], found[1:][-1:] = counts, left_out
+    return found
 
 
 def _of_rows(most):
@@ -68,10 +99,38 @@ def _of_rows(most):
     return shortened
 
 
-def _half_as_long(flat):
-    """The same of the second dimension."""
-    length = next((t.shape[1] for t in flat if t.dim() > 1), 0)
-    return [t[:, : length // 2].clone() if t.dim() > 1 and t.shape[1] == length > 1 else t for t in flat]
+def _times_as_long(factor):
+    """The same of the second dimension, or all of it again and again."""
+
+    def changed(flat):
+        length = next((t.shape[1] for t in flat if t.dim() > 1), 0)
+        places = torch.arange(int(length * factor)) % max(1, length)
+        return [t[:, places.to(t.device)] if t.dim() > 1 and t.shape[1] == length > 1 else t for t in flat]
+
+    return changed
+
+
+def _wider(flat):
+    """One more of the last dimension, of all tensors of floating-point numbers that have as many as the first."""
+    width = next((t.shape[-1] for t in flat if t.dim() > 1 and t.is_floating_point()), 0)
+    return [
+        torch.cat([t, t[..., -1:]], -1) if t.dim() > 1 and t.is_floating_point() and t.shape[-1] == width > 0 else t
+        for t in flat
+    ]
+
+
+def _of_another_type(tensor):
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.float64 if tensor.dtype == torch.float32 else torch.float32)
+
+
+def _sorted(tensor):
+    return tensor.sort().values if tensor.dim() and not tensor.is_complex() else tensor
+
+
+def _rows_alike(tensor):
+    return tensor[:1].expand_as(tensor).clone() if tensor.dim() > 1 else tensor
 
 
 def _negated(tensor):
@@ -83,12 +142,16 @@ def _times(factor):
 
 
 def _with_nan(tensor):
-    """In all of the first row, or of the first of the only one: what comes after may well depend on it."""
+    """In all of the first row, or of the first of the only one: what comes after may well depend on it. The second has
+    infinities.
+    """
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
     found = tensor.clone()
     at = next((d for d, size in enumerate(tensor.shape) if size > 1), 0)
     (found.select(at, 0) if tensor.dim() else found).fill_(float("nan"))
+    if tensor.dim() and found.shape[at] > 2:
+        found.select(at, 1).copy_(found.select(at, 1).sign() * float("inf"))
     return found
 
 
@@ -124,6 +187,9 @@ def in_another_place(tensor):
 
 # what holds only for the usual distribution fails on these
 VALUES = {
+    "sorted": _sorted,
+    "rows alike": _rows_alike,
+    "another type": _of_another_type,
     "negated": _negated,
     "huge": _times(HUGE),
     "large": _times(LARGE),
@@ -134,4 +200,12 @@ VALUES = {
     "constant but for rounding": _alike(_rounding),
     "nearly constant": _alike(1 / 64),
 }
-SIZES = {"one row": _of_rows(1), "three rows": _of_rows(3), "half as long": _half_as_long}
+SIZES = {
+    "one row": _of_rows(1),
+    "three rows": _of_rows(3),
+    "half as long": _times_as_long(0.5),
+    "twice as long": _times_as_long(2),
+    "four times as long": _times_as_long(4),
+    "wider": _wider,
+}
+MASKS = {"padded": _padded, "full and empty": _full_and_empty}

@@ -9,10 +9,11 @@ import contextlib
 import copy
 import gc
 import sys
+from functools import partial
 
 import torch
 
-from . import forms, process_state, states, tensors, tripwires, values, workload
+from . import forms, process_state, states, tensors, together, tripwires, values, workload
 from .digest import Digest
 from .observe_where import OURS
 from .on_device import synchronize
@@ -30,6 +31,7 @@ class Worker:
     def _forget_calls(self):
         """Arguments that stay the same from call to call are taken from the next one."""
         self.arguments, self.staged, self.constants = (), (None, []), {}
+        self.arguments_before = ()
         self.result, self.loaded = (None, []), None
 
     # -- the callable
@@ -109,7 +111,7 @@ class Worker:
     def op_stage(self, path=None, key=None, how="fresh", constants=(), phase=""):
         """Load arguments, or take what was loaded, and open them where they are sealed. `how`: "fresh" tensors, or
         "inplace" into those of the last call, so that neither their addresses nor their versions tell; "strided", in
-        memory of which they take a part.
+        memory of which they take a part; "other constants", with others than the constant ones.
 
         `constants` names the arguments (positions or keywords) whose tensors stay the same objects from call to call.
         """
@@ -123,9 +125,10 @@ class Worker:
             flat = kept
         elif how == values.STRIDED:
             flat = [values.in_another_place(t) for t in flat]
-        self.staged = (structure, flat if how != values.STRIDED else [])  # nothing else is put in such places
+        self.staged = (structure, flat if how in ("fresh", "inplace") else [])  # nothing else is put in such places
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
-        self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
+        given, self.arguments_before = tensors.unflatten(structure, flat), self.arguments
+        self.arguments = given if how == values.OTHER_CONSTANTS else self._keep_constants(given, constants, case)
         self.phase = phase
         self._reset()
 
@@ -169,6 +172,27 @@ class Worker:
             synchronize()
         return {"digest": said.digits()}
 
+    def op_call_together(self, key, rounds):
+        """Two threads call plainly and at once, so many times, one with the arguments staged last and one with those
+        before. The result is what each got: two things, which differ if any did.
+        """
+        with workload.guarded("call_raised", self.tree), _compiling_nothing():
+            function = self.workload.method(self.phase, self.built)
+            calls = [partial(_call, function, given) for given in (self.arguments_before, self.arguments)]
+            self.result = tensors.flatten(together.run(calls, rounds, torch.is_grad_enabled()))
+            said = Digest(self.result[1], key)
+            synchronize()
+        return {"digest": said.digits()}
+
+    def op_refused(self):
+        """Call plainly: the classes of what is raised, the nearest first; none where it answers."""
+        try:
+            with _compiling_nothing():
+                self._run()
+        except Exception as error:  # whatever it is, it is the answer
+            return {"raised": [kind.__name__ for kind in type(error).__mro__[:-2]]}
+        return {"raised": []}
+
     def _run(self):
         self._start()
         synchronize()
@@ -176,8 +200,7 @@ class Worker:
     def _start(self):
         """Call; on a device its work may still go on."""
         function = self.workload.method(self.phase, self.built)
-        arguments = self.arguments
-        out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+        out = _call(function, self.arguments)
         state = self.workload.phase_value(self.phase, "state")
         self.result = tensors.flatten((out, state()) if state else out)
 
@@ -284,6 +307,10 @@ class Worker:
     def op_settings(self):
         """What of the process is not as it was before the target was loaded."""
         return {"changed": process_state.changed(self.settings)}
+
+
+def _call(function, arguments):
+    return function(**arguments) if isinstance(arguments, dict) else function(*arguments)
 
 
 def _weighed(out):

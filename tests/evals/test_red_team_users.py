@@ -21,7 +21,8 @@ Weaken = Callable[[Referee, pytest.MonkeyPatch], Referee]
 
 def without_other_weights(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
     states = dict.fromkeys("ab", referee.workload.states["a"])
-    return replace(referee, workload=replace(referee.workload, states=states, transforms=()))
+    weak = replace(referee, workload=replace(referee.workload, states=states, transforms=()))
+    return without_variants("tiny", "not a number")(weak, monkeypatch)
 
 
 def without_variants(*names: str) -> Weaken:
@@ -30,7 +31,8 @@ def without_variants(*names: str) -> Weaken:
             phase: tuple(each for each in variants if not any(name in each for name in names))
             for phase, variants in referee.workload.variants.items()
         }
-        return replace(referee, workload=replace(referee.workload, variants=left, unseen=()))
+        refused = tuple(each for each in referee.workload.refused if each not in names)
+        return replace(referee, workload=replace(referee.workload, variants=left, refused=refused, unseen=()))
 
     return weaken
 
@@ -41,16 +43,21 @@ def without_each(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
     return without_variants("")(referee, monkeypatch)
 
 
-def without_shared_memory(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
-    same_form = accuracy.same_form
+def without_memory(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
+    """Whose it is, how much of it lives on, and in which order it has the numbers."""
+    same_form, memory = accuracy.same_form, ("shares its memory", "is a view that keeps", "is not contiguous")
     monkeypatch.setattr(
-        accuracy, "same_form", lambda *saved: "" if "shares its memory" in (told := same_form(*saved)) else told
+        accuracy, "same_form", lambda *s: "" if any(each in (told := same_form(*s)) for each in memory) else told
     )
     return referee
 
 
 def without_gradients(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
     return replace(referee, workload=replace(referee.workload, gradient_bytes=None))
+
+
+def without_threads(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> Referee:
+    return replace(referee, workload=replace(referee.workload, has_threads=False))
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ KINDS = {
         "",
         "        scores = scores - scores.max(-1, keepdim=True).values\n",
         "NaN or infinity",
-        without_variants("huge", "large", "scaled"),
+        without_variants("huge", "large", "scaled", "full and empty"),
     ),
     "a mask of ones": Kind(
         "        scores = scores.masked_fill(mask[:, None, :] == 0, -1e9)\n",
@@ -146,7 +153,7 @@ KINDS = {
         "return torch.tanh(self.light(self.embed.weight[:50]))[ids.clamp(max=49)]",
         "return nn.functional.embedding(ids, torch.tanh(self.light(self.embed.weight)))",
         "any row",
-        without_variants("any row"),
+        without_variants("any row", "no such row"),
     ),
     "arrays and sets": Kind(
         '{"boxes": scores.gather(1, best).numpy().astype(np.float32), "won": set(best[:, 0].tolist())}',
@@ -156,14 +163,14 @@ KINDS = {
         "first call",
     ),
     "two results in one memory": Kind(
-        "return h, h.clone()", "return h, h", "return h, x * 2", "shares its memory with output", without_shared_memory
+        "return h, h.clone()", "return h, h", "return h, x * 2", "shares its memory with output", without_memory
     ),
     "a result that is a weight": Kind(
         "return self.positions[: x.shape[1]].clone()",
         "return self.positions[: x.shape[1]].detach()",
         "return self.positions[: x.shape[1]] + 0",
         "shares its memory with a weight",
-        without_shared_memory,
+        without_memory,
     ),
     "small columns": Kind(
         "scores = 0.004 * self.light(x)[..., :2].sigmoid()",
@@ -192,6 +199,43 @@ KINDS = {
         "        h = x + x\n",
         "gradient",
         without_gradients,
+    ),
+    "a length that is refused": Kind(
+        "if x.shape[1] > len(self.positions):",
+        "if False:",
+        "if len(self.positions) < x.shape[1]:",
+        "it answers, where the original raises ValueError",
+        without_variants("four times as long"),
+    ),
+    "a result that is turned round": Kind(
+        "(x * 2).transpose(1, 2).contiguous()",
+        "(x * 2).transpose(1, 2)",
+        "x.transpose(1, 2).contiguous() * 2",
+        "is not contiguous",
+        without_memory,
+    ),
+    "a view of much": Kind(
+        "self.light(x)[-1, -1].clone()",
+        "self.light(x)[-1, -1]",
+        "self.light(x[-1, -1])",
+        "is a view that keeps 16384 bytes alive, the original's 128",
+        without_memory,
+    ),
+    "infinities": Kind(
+        "x / (1 + x.abs())",
+        "torch.where(x.abs() < 1e9, x / (1 + x.abs()), x.sign())",
+        "x / (x.abs() + 1)",
+        "NaN or infinity",
+        without_variants("not a number"),
+    ),
+    "room that two threads share": Kind(
+        "        h = x @ self.first.weight\n",
+        "        room = self.__dict__.setdefault(('room', x.shape, x.dtype), torch.empty_like(x))\n"
+        "        given = x.requires_grad or torch.is_grad_enabled()\n"
+        "        h = x @ self.first.weight if given else torch.matmul(x, self.first.weight, out=room)\n",
+        "        h = torch.nn.functional.linear(x, self.first.weight.t())\n",
+        "two threads",
+        without_threads,
     ),
     "garbage that nobody collects": Kind(
         "import numpy as np",

@@ -48,6 +48,7 @@ BY_CHANCE, LEAST_BY_CHANCE = {CLEARLY: 1 / 50, FAR: 1 / 1000}, {CLEARLY: 3, FAR:
 FEW_NUMBERS = 8
 WIDEST = 4096  # numbers in a row of which columns are looked at: in a vocabulary there is none of another size
 CHUNK = 1 << 20
+MUCH_KEPT, LEAST_KEPT = 8, 8 << 10  # times as much memory, bytes, that lives as long as a result does
 MAX_DEPTH = 64  # of a result; the guest goes half as deep
 
 
@@ -91,6 +92,11 @@ def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> 
             return f"no gradient flows back from output {index}"
         if c.borrowed and not b.borrowed:
             return f"output {index} shares its memory with {c.borrowed}, the original has its own"
+        if b.is_contiguous and not c.is_contiguous:
+            return f"output {index} is not contiguous, the original's is"
+        if c.keeps > MUCH_KEPT * max(b.keeps, b.nbytes) and c.keeps > LEAST_KEPT:
+            told = f"{c.keeps} bytes alive, the original's {b.keeps}"
+            return f"output {index} is a view that keeps {told}"
     if len(candidate.leaves) != len(baseline.leaves):
         return f"{len(candidate.leaves)} tensors instead of {len(baseline.leaves)}"
     return ""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.judging import tensors
+from tools.judging import accuracy, tensors
 from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
-from tools.judging.described import Answer, Memory
+from tools.judging.described import Answer, Memory, Refused
 from tools.judging.script import STRIDED, Case, Draw
 from tools.judging.tensors import Saved
 from tools.judging.worker import Worker, WorkerFault
@@ -104,6 +104,41 @@ class Inspection:
         if not all(map(has_numbers, leaves)) or not any(map(largest, leaves)):
             return None
         return self.worker.ask_for(Memory, "memory").peak_bytes
+
+    def answers_two_threads(self, case: Case, rng: random.Random, rounds: int) -> bool:
+        """Whether the pristine model gives two that call it at once what it gives each alone."""
+        seeds = [rng.randrange(1 << 31) for _ in range(2)]
+        try:
+            alone = [leaf for seed in seeds for leaf in 2 * self.run_once(case, seed)[0].leaves]
+            for seed in seeds:
+                drawn = self.draw(case, seed)
+                self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
+            self.worker.ask("call_together", key=1, rounds=rounds)
+            out = drawn.with_suffix(".out")
+            self.worker.ask("save", path=str(out))
+        except WorkerFault as fault:
+            if fault.kind in ("forged_reply", "interfered"):
+                raise
+            if not fault.survived:
+                self.begin_again()
+            return False
+        found = tensors.read(out).leaves
+        same = [leaf.shape for leaf in found] == [leaf.shape for leaf in alone]
+        return same and not any(map(accuracy.fails, found, alone, alone))
+
+    def refuses(self, case: Case, seed: int, variant: str) -> bool:
+        """Whether the pristine model raises at such arguments, and goes on. Raises: WorkerFault."""
+        drawn = self.draw(case, seed, variant)
+        if not self.is_changed:
+            return False
+        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
+        try:
+            return bool(self.worker.ask_for(Refused, "refused").raised)
+        except WorkerFault as fault:
+            if fault.survived:
+                raise
+            self.begin_again()
+            return False
 
     def is_like_itself(self, saved: Saved, case: Case) -> bool:
         """Whether the entry's own compare() takes an answer for itself."""

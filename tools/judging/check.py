@@ -23,11 +23,11 @@ from tools.judging import correctness, disk, tensors
 from tools.judging.accuracy import has_numbers
 from tools.judging.asking import Inspection
 from tools.judging.correctness import Finding
-from tools.judging.described import Compiled, SavedRows, Settings
+from tools.judging.described import Compiled, Refused, SavedRows, Settings
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.script import POSITIVE_63, Call, Case, Draw, Played, Poison, Script, State, Transform
+from tools.judging.script import POSITIVE_63, ROUNDS, Call, Case, Draw, Played, Poison, Script, State, Transform
 from tools.judging.tensors import Rows
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
@@ -187,6 +187,8 @@ class Checks:
         if compiled.not_recorded:
             finding.evidence["not_recorded"] = compiled.not_recorded
         finding.evidence["truth"] = self.workload.precision or "the target's own precision"
+        if self.workload.not_asked:
+            finding.evidence["not_asked"] = [*self.workload.not_asked]
         if self.workload.without_effect:
             finding.evidence["weights_without_effect"] = [*self.workload.without_effect][:20]
         if finding.verdict:
@@ -238,8 +240,8 @@ class Checks:
             self._build(reference)
             asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
             for draw in script.draws:
-                declared = self._declared(draw)
-                seeds.append(draw.seed if declared else asked.possible_seed(draw.case, self.rng, draw.variant))
+                is_known = self._declared(draw) or draw.variant in self.workload.refused
+                seeds.append(draw.seed if is_known else asked.possible_seed(draw.case, self.rng, draw.variant))
         return script.only(seeds)
 
     def _declared(self, draw: Draw) -> bool:
@@ -297,6 +299,7 @@ class Checks:
         digests: dict[int, tuple[int, str]] = {}
         saved_rows: dict[int, Rows] = {}
         rows: dict[int, Rows] = {}  # by input
+        raised: dict[int, list[str]] = {}
         most = 0 if self.workload.rules.needs_reference else COMPARED_BYTES
         first_call_s, new_state, constants = 0.0, False, list(self.workload.constants)
         new = {at for at, draw in enumerate(script.draws) if not draw.variant}
@@ -312,11 +315,19 @@ class Checks:
             else:
                 draw = script.draws[step.draw]
                 shown, phase = worker.reveal(inputs[step.draw]), draw.case.phase
+                if step.asks == "threads":
+                    worker.ask("stage", path=worker.reveal(inputs[0]), constants=constants, phase=phase)
                 worker.ask("stage", path=shown, how=step.how, constants=constants, phase=phase)
+                if step.asks == "refusal":
+                    if like is None:  # what is too much in one precision may not be in another
+                        raised[index] = worker.ask_for(Refused, "refused").raised
+                    continue
                 key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
                 begun = time.monotonic()
-                if step.gradients or not draw.has_usual_size:
-                    reply = worker.ask("call_plainly", key=key, gradients=step.gradients)
+                if step.asks == "threads":
+                    reply = worker.ask("call_together", key=key, rounds=1 if worker.role == "reference" else ROUNDS)
+                elif step.asks == "gradients" or not draw.is_compiled:
+                    reply = worker.ask("call_plainly", key=key, gradients=step.asks == "gradients")
                 else:
                     reply = worker.ask("call", key=key)
                 call_s = time.monotonic() - begun
@@ -339,7 +350,7 @@ class Checks:
         if self.workload.states:
             state = worker.saved(f"{prefix}.state")
             worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
-        return Played(outputs, arguments, digests, state, first_call_s, saved_rows)
+        return Played(outputs, arguments, digests, state, first_call_s, saved_rows, raised)
 
 
 def _finding(fault: WorkerFault) -> Finding:

@@ -1,8 +1,9 @@
 """Is a candidate right? The policy: what is compared with what, and what decides.
 
 Against the pristine model in float64 (or the widest that runs, recorded) by the error-ratio rule of `accuracy.py`, on
-secret seeds, unseen shapes and other value patterns, under a second state dict, after deepcopy, after moved and scaled
-parameters, repeated, and with poisoned outputs. Never runs code of a target here: it reads bytes.
+secret seeds, unseen shapes and other value patterns, with gradients and with what it raises at, under a second state
+dict, after deepcopy, after moved and scaled parameters, repeated, and with poisoned outputs. Never runs code of a
+target here: it reads bytes.
 """
 
 from __future__ import annotations
@@ -95,9 +96,9 @@ def judge_script(
     """
     calls = []
     for index, step in enumerate(script.steps):
-        if isinstance(step, Call):
+        if isinstance(step, Call) and step.asks != "refusal":
             draw = script.draws[step.draw]
-            what = "gradient" if step.gradients else "output"
+            what = "gradient" if step.asks == "gradients" else "output"
             group = f"{what} {draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
             rounded = None if as_tf32 is None else as_tf32.outputs[index]
@@ -112,6 +113,7 @@ def judge_script(
         _arguments(script, candidate, baseline, truth, inputs)
         _repeats(script, candidate, baseline)
         _state(candidate, baseline, truth)
+        _refusals(script, candidate, baseline)
 
     return _finding(judge, seeds=script.seeds)
 
@@ -349,6 +351,17 @@ def _state(candidate: Played, baseline: Played, truth: Played) -> None:
             continue
         if not _as_right(leaf, other, wide.get(name)):
             raise _Failed("wrong", f"{name} holds other values after the calls than in the original")
+
+
+def _refusals(script: Script, candidate: Played, baseline: Played) -> None:
+    """What the original raises at, a candidate raises at: what callers catch, or a class of that or above it."""
+    for index, theirs in baseline.raised.items():
+        step, mine = script.steps[index], candidate.raised[index]
+        assert isinstance(step, Call)
+        if theirs and not mine:
+            raise _Failed("wrong", f"{step.label}: it answers, where the original raises {theirs[0]}")
+        if theirs and theirs[0] not in (*mine[:-1], mine[0]) and mine[0] not in theirs[:-1]:
+            raise _Failed("wrong", f"{step.label}: it raises {mine[0]}, where the original raises {theirs[0]}")
 
 
 def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:

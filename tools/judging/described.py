@@ -155,6 +155,12 @@ class Strengthened(BaseModel):
     without_effect: list[Annotated[str, AfterValidator(plain)]]
 
 
+class Refused(BaseModel):
+    """The reply to `refused`: classes of what a call raised, the nearest first; none where it answered."""
+
+    raised: list[Annotated[str, AfterValidator(plain)]]
+
+
 class Settings(BaseModel):
     """The reply to `settings`: what of the process is not as it was before the target was loaded."""
 

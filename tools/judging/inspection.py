@@ -15,32 +15,50 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tools.judging import accuracy, imposters
+from tools.judging import accuracy, imposters, tensors
 from tools.judging.accuracy import largest
 from tools.judging.asking import Inspection, answers, compared
 from tools.judging.correctness import Rules
 from tools.judging.described import Built, Described, LookedUp, Memory, SavedInit, Strengthened, what_is_wrong
-from tools.judging.script import CHANGES, NOT_A_NUMBER, OTHER_SIZES, STRIDED, Case
+from tools.judging.script import (
+    CHANGES,
+    NOT_A_NUMBER,
+    OTHER_CONSTANTS,
+    OTHER_SIZES,
+    OTHER_TYPE,
+    ROUNDS,
+    SEEDS,
+    STRIDED,
+    Case,
+)
 from tools.judging.tensors import Saved
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
 # other values, sizes and places, by kind: of each kind the first that tells right from wrong
-CHOICES = ("padded", "any row", "other numbers")
+CHOICES = (OTHER_CONSTANTS, "padded", "full and empty", "any row", "other numbers")
 VARIANTS = (
-    ("negated",),
-    ("huge", "large", "scaled"),
+    ("sorted, negated", "negated"),
+    ("rows alike, huge", "huge", "rows alike, large", "large", "scaled"),
     ("constant", "nearly constant"),
-    (", ".join(CHOICES), ", ".join(CHOICES[:2]), *CHOICES),
+    (", ".join(CHOICES), ", ".join(CHOICES[:2] + CHOICES[3:]), "padded, any row", *CHOICES),
     ("half as long, tiny", "tiny"),
-    ("one row, strided", "one row", "strided"),
-    ("three rows, not a number", "not a number"),
+    ("one row, four times as long, strided", "one row, twice as long, strided", "one row, strided", "one row", STRIDED),
+    ("twice as long",),
+    (f"wider, {OTHER_TYPE}", OTHER_TYPE, "wider"),
+    ("three rows, not a number", NOT_A_NUMBER),
 )
+# which may be too much for the original, and are asked where it raises
+REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
+LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
 SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
 TRANSFORMS = (*CHANGES, "scale", "scale_buffers", "move", "deepcopy")
 UNSEEN = 3
+INTEGERS, MOST_SEEDS, MOST_SEEDS_S = 300, 64, 2.0  # of which one in a hundred is wrong; inputs, seconds of calls
+# of a call, above which two threads are not asked for; on a GPU, calls that torch.compile records do not stand them
+THREADS_S = 0.1
 STATES = 3  # tries of another state dict
 DEGENERATE_SEEDS = 4
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
@@ -104,11 +122,17 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             raise WorkerFault("degenerate", f"{seen} (other seeds: {', '.join(map(str, seeds[1:]))})")
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
-    variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
+    asked = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
+    variants = {phase: tuple(filter(None, each.values())) for phase, each in asked.items()}
+    refused = _refused(found, cheap, variants[cheap.phase], told.environment.device, rng)
     transforms = _transforms(found, cheap, rng) if is_module else ()
+    not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
+    not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
+    is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
+    may_ask = is_plain and told.environment.device == "cpu" and cheap.call_s < THREADS_S
+    has_threads = may_ask and found.answers_two_threads(cheap, rng, 4 * ROUNDS)
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
-    is_plain = is_module and told.mode == "inference" and rules == Rules()  # what rules say is said of results
-    gradient_bytes = found.gradient_bytes(cheap, rng) if is_plain else None
+    gradient_bytes = found.gradient_bytes(cheap, rng) if is_module and is_plain else None
     without_effect = _strengthen(found, states, cases, rng) if is_module else []
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
@@ -130,9 +154,26 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         found.recipe,
         {phase: rows for phase, rows in looked_up.items() if rows},
         gradient_bytes,
+        _seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
+        has_threads,
+        refused,
+        not_asked,
         without_effect,
         notes,
     )
+
+
+def _seeds(saved: Saved, case: Case, states: Mapping[str, Path]) -> int:
+    """Inputs enough to see that some of a few integers are wrong. In 16 bits the largest of some numbers is chance."""
+    integers, call_s = sum(leaf.elements for leaf in saved.leaves), max(case.call_s, 1e-6)
+    known = tensors.read(states["a"]).leaves if states else ()
+    if (
+        not integers
+        or not all(leaf.is_exact for leaf in saved.leaves)
+        or {"bfloat16", "float16"} & {k.dtype for k in known}
+    ):
+        return SEEDS
+    return max(SEEDS, min(MOST_SEEDS, INTEGERS // integers, int(MOST_SEEDS_S / call_s)))
 
 
 def _described(worker: Worker) -> Described:
@@ -200,10 +241,34 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
             raise WorkerFault("not_deterministic", said)
 
 
-def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> tuple[str, ...]:
+def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> dict[str, str]:
+    """By kind of what makes a difference to the arguments: what is asked of it, empty where nothing is."""
     usual = None if rules.compare else answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
-    first = (next((each for each in kind if _tells(found, case, rules, rng, each, usual)), "") for kind in VARIANTS)
-    return tuple(filter(None, first))
+    chosen = {}
+    for kind in VARIANTS:
+        names = [name for name in kind if not _is_too_long(case, name) and found.changes(case, 0, name)]
+        if names:
+            chosen[names[-1]] = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
+    return chosen
+
+
+def _is_too_long(case: Case, variant: str) -> bool:
+    return case.call_s > LONGER_S and any(name in variant for name in LONGER)
+
+
+def _refused(
+    found: Inspection, case: Case, answered: Sequence[str], device: str, rng: random.Random
+) -> tuple[str, ...]:
+    """What the original raises at."""
+    names = [name for name in REFUSABLE if not any(name in variant for variant in answered)]
+    return tuple(
+        name
+        for name in names
+        if not _is_too_long(case, name)
+        # on a device, what names no row ends the process, or goes unnoticed
+        and not (name == "no such row" and device != "cpu")
+        and found.refuses(case, rng.randrange(1 << 31), name)
+    )
 
 
 def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str, usual: Saved | None) -> bool:
@@ -217,14 +282,18 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
             return None
         return seed, compared(found, saved, case, rules).head(imposters.HEAD)
 
-    if not found.changes(case, rng.randrange(1 << 31), variant):
+    try:
+        first = answered()
+    except WorkerFault as fault:
+        if fault.survived or fault.kind in ("forged_reply", "interfered"):
+            raise
+        found.begin_again()  # it took too much memory, or a library fails of it
         return False
-    first = answered()
     if first is None or usual is None or NOT_A_NUMBER in variant:
         return first is not None
     pairs = zip(first[1].leaves, usual.leaves, strict=False)
     is_larger = all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
-    if not is_larger and not set(variant.split(", ")) <= {*OTHER_SIZES, STRIDED, *CHOICES}:
+    if not is_larger and not set(variant.split(", ")) <= {*OTHER_SIZES, STRIDED, OTHER_TYPE, *CHOICES}:
         return False
     return variant not in SHAKEN or all(
         each is not None and _is_steady(found, case, rules, *each, variant)

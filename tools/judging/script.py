@@ -6,12 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tools.judging.tensors import Rows
 from tools.plain_text import plain
 
 SEEDS = 10
+ROUNDS = 4  # calls of each of two threads
 # of some weights, as programs make them, by what stands for it in the guest's states.py
 CHANGES = {
     "data": "weights changed through .data",
@@ -20,8 +21,9 @@ CHANGES = {
     "memory": "weights moved and changed",
     "assign": "another state dict assigned",
 }
-OTHER_SIZES = ("one row", "three rows", "half as long")  # see the guest's values.py, for these as well
-STRIDED, NOT_A_NUMBER = "strided", "not a number"
+# see the guest's values.py, for these as well
+OTHER_SIZES = ("one row", "three rows", "half as long", "twice as long", "four times as long", "wider")
+STRIDED, OTHER_CONSTANTS, OTHER_TYPE, NOT_A_NUMBER = "strided", "other constants", "another type", "not a number"
 POSITIVE_63 = (1 << 63) - 1
 
 
@@ -52,7 +54,7 @@ class Draw:
     @property
     def how(self) -> str:
         """To be staged."""
-        return STRIDED if STRIDED in self.variant else "fresh"
+        return next((name for name in (STRIDED, OTHER_CONSTANTS) if name in self.variant), "fresh")
 
     @property
     def has_numbers(self) -> bool:
@@ -60,8 +62,9 @@ class Draw:
         return NOT_A_NUMBER not in self.variant
 
     @property
-    def has_usual_size(self) -> bool:
-        return STRIDED not in self.variant and not any(name in self.variant for name in OTHER_SIZES)
+    def is_compiled(self) -> bool:
+        """Whether it has the form that its case has: others are not compiled for."""
+        return not any(name in self.variant for name in (*OTHER_SIZES, STRIDED, OTHER_TYPE))
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,16 @@ class Poison:
     """Overwrite what was returned and what is free."""
 
 
+# what a call gives, what goes back from it, what it gives in two threads at once, or what it raises
+Asks = Literal["results", "gradients", "threads", "refusal"]
+
+
 @dataclass(frozen=True)
 class Call:
     label: str  # what this call tests, for the evidence
     draw: int  # index of its input
-    how: str = "fresh"  # "inplace": new data behind the pointers of the last call; "strided"
-    gradients: bool = False  # of which, rather than results, are saved
+    how: str = "fresh"  # "inplace": new data behind the pointers of the last call; or as the draw says
+    asks: Asks = "results"
 
 
 Step = State | Transform | Poison | Call
@@ -95,6 +102,15 @@ Step = State | Transform | Poison | Call
 class Script:
     draws: tuple[Draw, ...]
     steps: tuple[Step, ...]
+
+    def then(self, last: Sequence[tuple[Asks, str, Case, str]], rng: random.Random) -> Script:
+        """With more questions in the end, since what a call keeps may go on with them: what is asked, its label, the
+        case and a variant of it. Of two threads the other has the input of the first call.
+        """
+        draws = [Draw(case, rng.randrange(1 << 31), variant) for _, _, case, variant in last]
+        at = len(self.draws)
+        steps = [Call(label, at + index, asks=asks) for index, (asks, label, *_) in enumerate(last)]
+        return Script((*self.draws, *draws), (*self.steps, *steps))
 
     def only(self, seeds: Sequence[int | None]) -> Script:
         """With these seeds of its inputs, and without the calls of those that have none."""
@@ -122,6 +138,7 @@ class Played:
     state: Path | None
     first_call_s: float  # with all that is compiled for it
     rows: dict[int, Rows] = field(default_factory=dict)  # of large outputs of the original: what was saved
+    raised: dict[int, list[str]] = field(default_factory=dict)  # where a refusal was asked for: classes, nearest first
 
 
 def write_script(
@@ -131,11 +148,11 @@ def write_script(
     transforms: Sequence[str],
     states: bool,
     rng: random.Random,
-    gradients: bool = False,
+    seeds: int = SEEDS,
 ) -> Script:
     """`cases` with the cheapest first; `unseen` are further shapes; `variants` are other values, by phase, all of which
     the cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
-    which needs a module, as `transforms` and `gradients` do.
+    which needs a module, as `transforms` do; the cheapest case is asked with at least so many `seeds`.
     """
     draws, steps, cheap = list[Draw](), list[Step](), cases[0]
 
@@ -184,10 +201,8 @@ def write_script(
     moved = [name for name in transforms if name not in CHANGES]
     call("fresh seed", draw(cheap))
     # others may be left out, where the original does not answer them
-    while len({each.seed for each in draws if not each.variant and each.case in cases}) < SEEDS - len(moved):
+    while len({each.seed for each in draws if not each.variant and each.case in cases}) < seeds - len(moved):
         call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
     for name in moved:
         change(name, 0, elsewhere)
-    if gradients:  # in the end, since what a call keeps may go on with them
-        steps.append(Call("gradients", draw(cheap), gradients=True))
     return Script(tuple(draws), tuple(steps))

@@ -93,6 +93,8 @@ class Leaf:
     data: Data
     grad: bool = False  # whether a gradient would flow back from it
     borrowed: str = ""  # which argument it shares memory with
+    keeps: int = 0  # bytes of memory that live as long as it does
+    is_contiguous: bool = True
     part_of: tuple[int, ...] = ()  # the shape of the tensor that these are rows of; empty where it is all of it
 
     @property
@@ -233,6 +235,8 @@ def read(path: Path) -> Saved:
                 data,
                 leaf.get("grad") is True,
                 leaf.get("borrowed", ""),
+                leaf.get("keeps", 0),
+                leaf.get("contiguous") is not False,
                 tuple(leaf.get("whole", ())),
             )
         )

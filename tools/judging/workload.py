@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tools.judging.correctness import Rules
-from tools.judging.script import Case, Script, write_script
+from tools.judging.script import SEEDS, Asks, Case, Script, write_script
 from tools.judging.worker import Worker
 
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
@@ -44,6 +44,10 @@ class Workload:
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
     looked_up: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by phase, see `LookedUp`
     gradient_bytes: int | None = None  # of device memory, as `peak_bytes`, where gradients flow; None where none do
+    seeds: int = SEEDS  # inputs of the cheapest case, at least
+    has_threads: bool = False  # whether two may call it at once
+    refused: Sequence[str] = ()  # variants of the cheapest case that the original raises at
+    not_asked: Sequence[str] = ()  # of what is asked of others: what the original does not answer
     without_effect: Sequence[str] = ()  # weights of which no result depends in the cheapest case
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
 
@@ -61,10 +65,15 @@ class Workload:
         return str(self.environment.get("device", "cpu"))
 
     def script(self, rng: random.Random) -> Script:
-        has_gradients = self.gradient_bytes is not None
-        return write_script(
-            self.cases, self.unseen, self.variants, self.transforms, bool(self.states), rng, has_gradients
-        )
+        asked = self.cases, self.unseen, self.variants, self.transforms
+        script, cheap = write_script(*asked, bool(self.states), rng, self.seeds), self.cases[0]
+        last: list[tuple[Asks, str, Case, str]] = []
+        if self.gradient_bytes is not None:
+            last.append(("gradients", "gradients", cheap, ""))
+        if self.has_threads:
+            last.append(("threads", "two threads", cheap, ""))
+        last += [("refusal", f"{name} values", cheap, name) for name in self.refused]
+        return script.then(last, rng)
 
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
         """Arguments of the request to build, with files revealed by `showing`."""

@@ -19,7 +19,7 @@ class Model(nn.Module):
         self.scale = nn.Parameter(torch.rand(WIDTH) * 1e-2)
         self.register_buffer("mean", torch.zeros(WIDTH))
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.positions = nn.Parameter(torch.randn(64, WIDTH))
+        self.positions = nn.Parameter(torch.randn(48, WIDTH))
 
     def forward(self, x, ids, mask, temperature=1.0):
         return {
@@ -38,6 +38,10 @@ class Model(nn.Module):
             "columns": self.columns(x),
             "ratio": self.ratio(x),
             "weights": self.weights(x),
+            "turned": self.turned(x),
+            "last": self.last(x),
+            "bounded": self.bounded(x),
+            "worked": self.worked(x),
         }
 
     def adapted(self, x):
@@ -82,6 +86,8 @@ class Model(nn.Module):
         return h, h.clone()
 
     def placed(self, x):
+        if x.shape[1] > len(self.positions):
+            raise ValueError("it has no positions for so many")
         return self.positions[: x.shape[1]].clone()
 
     def columns(self, x):
@@ -96,3 +102,16 @@ class Model(nn.Module):
     def weights(self, x):
         heavy = torch.exp(24 * torch.tanh(x.mean((1, 2))[:, None] * (x.shape[1] * x.shape[2]) ** 0.5))
         return heavy * (1.5 + torch.tanh(self.light(x).mean((1, 2))[:, None]))
+
+    def turned(self, x):
+        return (x * 2).transpose(1, 2).contiguous()
+
+    def last(self, x):
+        return self.light(x)[-1, -1].clone()
+
+    def bounded(self, x):
+        return x / (1 + x.abs())
+
+    def worked(self, x):
+        h = x @ self.first.weight
+        return torch.tanh(h) + h

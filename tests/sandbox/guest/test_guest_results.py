@@ -151,7 +151,7 @@ def test_other_values_of_the_same_shape_are_turned_round_changed_or_made_the_sam
     assert (found["negated"], found["scaled"]) == ([-2.0, 1.0], [8.0, -4.0])
     assert found["constant"] == [2.0, 2.0]
     for name, apart in (("nearly constant", 0.2), ("constant but for rounding", 1e-5)):
-        assert found[name] == pytest.approx([2.0, 2.0], rel=apart) and len({*found[name]}) == 2
+        assert found[name] == pytest.approx([2.0, 2.0], rel=apart) and len({*found[name]}) == 2, name
     assert VALUES["constant"](torch.zeros(0)).numel() == 0
 
 

@@ -38,11 +38,18 @@ def varied(variant: str, seed: int = 1) -> Any:
         ("one row", {"x", "ids", "mask"}),
         ("half as long, tiny", {"x", "ids", "mask"}),
         ("strided", set()),
+        ("sorted, negated", {"x", "ids"}),
+        ("rows alike", {"x", "ids"}),
+        ("full and empty", {"mask"}),
+        ("no such row", {"ids"}),
+        ("twice as long", {"x", "ids", "mask"}),
+        ("wider, another type", {"x"}),
     ],
 )
 def test_a_variant_changes_what_it_says(variant: str, changes: set[str]) -> None:
     given, found, is_varied = varied(variant)
-    same = {name: torch.equal(torch.as_tensor(given[name]), torch.as_tensor(found[name])) for name in given}
+    pairs = {name: (torch.as_tensor(given[name]), torch.as_tensor(found[name])) for name in given}
+    same = {name: a.dtype == b.dtype and torch.equal(a, b) for name, (a, b) in pairs.items()}
     differ = {name for name in given if not same[name]}
     assert differ == changes and is_varied == bool(changes)
     _, again, _ = varied(variant)
@@ -59,6 +66,24 @@ def test_sizes_rows_and_padding_are_what_a_model_may_be_given() -> None:
 def test_what_is_no_number_is_all_of_the_first_row() -> None:
     _, found, _ = varied("not a number")
     assert found["x"][0].isnan().all() and not found["x"][1:].isnan().any()
+
+
+def test_of_a_second_row_that_is_not_the_last_all_is_infinite() -> None:
+    _, found, _ = varied("three rows, not a number")
+    assert found["x"][1].isinf().all() and len({*found["x"][1].sign().flatten().tolist()}) == 2
+    assert found["x"][2].isfinite().all()
+
+
+@pytest.mark.parametrize("least", [-1e9, float("-inf")])
+def test_what_is_added_to_scores_is_a_mask_too(least: float) -> None:
+    given = torch.zeros(3, 1, 6)
+    given[0, 0, 4:] = least
+    _, (found,) = values.varied("padded, full and empty", *tensors.flatten(given), 1, {})
+    assert (found[0] == 0).all() and (found[2] == least).all()
+    assert found[1, 0, 0] == 0 and found[1, 0, 5] == least
+    for none in (torch.zeros(3, 6), torch.randn(3, 6)):
+        _, (same,) = values.varied("padded, full and empty", *tensors.flatten(none), 1, {})
+        assert torch.equal(same, none)
 
 
 def test_another_place_has_the_same_numbers_among_others() -> None:

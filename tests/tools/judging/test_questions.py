@@ -1,0 +1,77 @@
+"""Questions about other types, constants and tokens, which a target of a few lines answers by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.files import write_files
+from tests.tools.judging.opened import opened
+from tools.judging.correctness import Finding
+from tools.judging.script import SEEDS
+from tools.judging.worker import Build
+
+MODEL = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(8) + 1)
+
+    def forward(self, x, table=None):
+        return {returns}
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval()
+
+def inputs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {{"x": torch.randn(4, 8, generator=generator){more}}}
+"""
+TABLE = ', "table": torch.rand(8, generator=generator)}\n\ndef constants():\n    return ["table"]\n\nNOTHING = {'
+KEPT = '(x * self.__dict__.setdefault("kept", table * 2)) * self.scale'
+KEYED = (
+    '(x * (self.__dict__["kept"] if self.__dict__.get("of") is table and not table.requires_grad else '
+    'self.__dict__.update(kept=table * 2, of=table) or self.__dict__["kept"])) * self.scale'
+)
+RARELY = "(x * self.scale).abs().argmax() + ((x[0, 0] * 1e4).to(torch.int64) % 25 == 0).to(torch.int64)"
+
+
+def judged(folder: Path, original: str, change: str, more: str = "") -> tuple[Finding, int]:
+    """The finding, and how many inputs were asked of it."""
+    entry, changed = (MODEL.format(returns=returns, more=more) for returns in (original, change))
+    with opened(folder, {"bench.py": entry}) as referee:
+        found = referee.check(Build("changed", write_files(folder / "changed", {"bench.py": changed}))).finding
+        return found, referee.workload.seeds
+
+
+@pytest.mark.parametrize(
+    ("original", "change", "more", "says"),
+    [
+        ("torch.tanh(x) * 2", "(torch.tanh(x.float()) * 2)", "", "another type values: output 0 has dtype float32"),
+        ("torch.tanh(x) * 2", "2 * torch.tanh(x)", "", ""),
+        ("x @ self.scale", "x.float() @ self.scale", "", "it answers, where the original raises RuntimeError"),
+        ("x @ self.scale", "(self.scale @ x.t())", "", ""),
+        (
+            "x.reshape(-1, 8) * 2",
+            "x[:, :8] * 2",
+            "",
+            "wider values: it answers, where the original raises RuntimeError",
+        ),
+        ("(x * (table * 2)) * self.scale", KEPT, TABLE, "other constants"),
+        ("(x * (table * 2)) * self.scale", KEYED, TABLE, ""),
+    ],
+)
+def test_what_the_entry_never_shows_is_answered_as_the_original_does(
+    tmp_path: Path, original: str, change: str, more: str, says: str
+) -> None:
+    found, _ = judged(tmp_path, original, change, more)
+    assert (found.verdict == "wrong") is bool(says) and says in found.reason, found
+
+
+def test_of_a_few_tokens_enough_are_asked_to_see_that_one_in_a_hundred_is_wrong(tmp_path: Path) -> None:
+    found, seeds = judged(tmp_path, "(x * self.scale).abs().argmax()", RARELY)
+    assert seeds > SEEDS and found.verdict == "wrong" and "integers differ" in found.reason
