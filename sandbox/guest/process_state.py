@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 
 import torch
@@ -31,9 +32,24 @@ def read():
         for part in name.split("."):
             value = getattr(value, part, None)
         found[f"torch.backends.{name}"] = repr(value)
+    found["torch.set_flush_denormal"] = repr(bool(torch.full((), 1e-310, dtype=torch.float64) * 0.5 == 0))
     found["sys.switchinterval"] = repr(sys.getswitchinterval())
     theirs = ("TORCH", "_TORCH", "TRITON")  # of compilers, which note there what they have done
     return found | {f"os.environ[{name!r}]": value for name, value in os.environ.items() if not name.startswith(theirs)}
+
+
+def stir():
+    """Draw from each generator of random numbers, so that what begins one anew shows; where each stands then."""
+    numpy = sys.modules.get("numpy.random")
+    torch.rand(()), random.random(), None if numpy is None else numpy.random()
+    return stand()
+
+
+def stand():
+    """{generator of random numbers: where it stands}. Those of PyTorch's devices are left out."""
+    numpy = sys.modules.get("numpy.random")
+    found = {"torch.random": torch.default_generator.get_state().numpy().tobytes(), "random": random.getstate()}
+    return found if numpy is None else {**found, "numpy.random": repr(numpy.get_state())}
 
 
 def changed(before):

@@ -103,10 +103,10 @@ class Reference(Worker):
                     drawn = (*drawn[:name], fixed[name], *drawn[name + 1 :])
         return drawn
 
-    def op_second_state(self, path, anew=True):
+    def op_second_state(self, path, anew=True, turned=False):
         """A different checkpoint of the same model, see `states.another`."""
         buffers = {name for name, _ in self.built.named_buffers()}
-        tensors.save(path, states.another(self.built.state_dict(), buffers, anew))
+        tensors.save(path, states.another(self.built.state_dict(), buffers, anew, turned))
 
     def op_strengthen(self, path):
         """Write a state dict in which what has next to no effect has more, and say what has none."""

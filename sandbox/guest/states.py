@@ -6,6 +6,7 @@ in no checkpoint. What is drawn here matters, as far as that can be measured.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 
@@ -13,20 +14,29 @@ import torch
 
 LEAST_1D = 0.1  # of a vector that begins at zero
 TINY = 2e-4  # of the usual size of such a tensor: what begins so far down is meant to grow
+OF_NUMPY = {torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+OF_NUMPY |= {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+ENLARGED = 8.0
+TURNED = 8  # one gain of so many
 FEW, MANY = 64, 4  # one number of so many changes
 LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
 
 
-def another(state, named_buffers=frozenset(), anew=True):
+def another(state, named_buffers=frozenset(), anew=True, turned=False):
     """A state dict of the same names: floating-point numbers moved along and scaled, integers in another order.
 
     `anew`: what is tiny is made larger, and what is zero is drawn, too, but for the zeros of a buffer that holds
-    others, as a mask does. Infinities keep their places always.
+    others, as a mask does. Infinities keep their places always. `turned`: of a vector of parameters that all have one
+    sign, as gains begin, some get the other.
     """
-    return {name: _another(value.detach().clone(), name in named_buffers, anew) for name, value in state.items()}
+    return {
+        name: _another(value.detach().clone(), name in named_buffers, anew, turned) for name, value in state.items()
+    }
 
 
-def _another(value, is_buffer, anew):
+def _another(value, is_buffer, anew, turned):
+    if value.is_complex() and not is_buffer:
+        return torch.view_as_complex(_another(torch.view_as_real(value), is_buffer, anew, False))
     if not value.numel() or value.is_complex() or value.dtype == torch.bool:
         return value
     if not value.is_floating_point():
@@ -41,6 +51,8 @@ def _another(value, is_buffer, anew):
     if anew and zeros.any() and not value.isinf().any() and (zeros.all() or not is_buffer):
         size = float(found[~zeros].square().mean().sqrt()) if not zeros.all() else usual_size(value)
         found = torch.where(zeros, size * torch.randn(value.shape, device=value.device), found)
+    if turned and not is_buffer and value.dim() == 1 and len(value) >= TURNED and bool((value > 0).all()):
+        found[::TURNED] *= -1
     return found.to(value.dtype)
 
 
@@ -103,11 +115,18 @@ def change_some(module, means, seed):
     for name in sorted(state):
         tensor = held.get(name)
         drawn = chosen.randrange(2) == seed & 1, chosen.random() < 0.5, chosen.randrange(1 << 31)
-        if tensor is not None and id(tensor) not in seen and tensor.is_floating_point() and tensor.numel():
+        if tensor is not None and id(tensor) not in seen and tensor.numel() and _may_change(tensor):
             seen.add(id(tensor))
             if drawn[0]:
                 changes[name] = tensor, _change(tensor.detach(), *drawn[1:])
     MEANS[means](module, state, changes)
+
+
+def _may_change(tensor):
+    """Numbers that may change places: of integers those that are in no order, as positions are."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        return True
+    return tensor.dtype != torch.bool and tensor.dim() > 0 and not _is_a_row_of_numbers(tensor.detach())
 
 
 def _change(tensor, is_few, seed):
@@ -138,7 +157,7 @@ def _uncounted(module, state, changes):
 
 def _by_numpy(module, state, changes):
     for tensor, change in changes.values():
-        is_known = tensor.device.type == "cpu" and tensor.dtype in (torch.float16, torch.float32, torch.float64)
+        is_known = tensor.device.type == "cpu" and tensor.dtype in OF_NUMPY
         change(tensor.detach().numpy() if is_known else tensor.data)
 
 
@@ -155,6 +174,26 @@ def _other_memory(module, state, changes):
         change(tensor.data)
 
 
+def replace_some(module):
+    """Put others in the place of about half of the innermost modules, as adapters do."""
+    names = [name for name, each in module.named_modules() if name and not [*each.children()] and [*each.parameters()]]
+    for name in names[::2]:
+        other = copy.deepcopy(module.get_submodule(name))
+        for each in other.parameters():
+            if each.is_floating_point():
+                each.data.mul_(0.875)
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, other)
+
+
+def _enlarged(module, state, changes):
+    """All matrices, by as much as training may: what is squared in between, as scores are, 64 times."""
+    with torch.no_grad():
+        for each in module.parameters():
+            if each.is_floating_point() and each.dim() > 1:
+                each.mul_(ENLARGED)
+
+
 def _other_tensors(module, state, changes):
     """In the place of all parameters."""
     state = {name: value.detach().clone() for name, value in state.items()}
@@ -169,4 +208,5 @@ MEANS = {
     "step": _as_a_step,
     "memory": _other_memory,
     "assign": _other_tensors,
+    "enlarged": _enlarged,
 }

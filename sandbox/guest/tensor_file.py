@@ -4,8 +4,8 @@ Standard library only, because the host reads these files too, and the host has 
 
     8 bytes   length of the header, little-endian
     header    {"structure": node, "leaves": [{"dtype", "shape", "offset", "nbytes", "device", "kind", "stride", "grad",
-              "borrowed", "keeps", "contiguous", "whole"}]}; the last five may be left out, "keeps" are the bytes that
-              live as long as it does, "whole" is the shape of what this is rows of
+              "borrowed", "keeps", "inference", "contiguous", "whole"}]}; the last six may be left out, "keeps" are the
+              bytes that live as long as it does, "whole" is the shape of what this is rows of
     data      leaves at multiples of ALIGN from the start of the data
 
 A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},

@@ -99,7 +99,8 @@ def _node(value, tensors, places, depth, seen):
         in_order = sorted(value, key=lambda item: (str(type(item)), item))
         return {"t": type(value).__name__, "items": inner(in_order)}
     if _is_array(value):
-        return {"t": "array", "items": inner((torch.from_numpy(value.copy()),))}
+        is_plain_array = value.flags.writeable and all(stride >= 0 for stride in value.strides)
+        return {"t": "array", "items": inner((torch.from_numpy(value if is_plain_array else value.copy()),))}
     if _is_number(value):
         return {"t": "numpy", "items": inner((value.dtype.name, value.item()))}
     if isinstance(value, _SCALARS):
@@ -303,6 +304,7 @@ def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
                 "grad": tensor.requires_grad,
                 "borrowed": borrowed[index] if borrowed else "",
                 "keeps": _storage_bytes(tensor),
+                "inference": tensor.is_inference(),
                 "contiguous": tensor.layout != torch.strided or tensor.is_contiguous(),
             }
         )

@@ -43,7 +43,7 @@ _WATCHED = (
 
 
 # libraries that other code in the process uses as well; all that can be called in there
-_SHARED = (torch.nn.functional, torch.nn.init, torch.nn.Module, torch.Tensor, torch.linalg, torch.fft, math)
+_SHARED = (torch, torch.nn.functional, torch.nn.init, torch.nn.Module, torch.Tensor, torch.linalg, torch.fft, math)
 
 
 def snapshot():

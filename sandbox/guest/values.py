@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from .lookups import is_integer
+
 HUGE, LARGE, SCALED, TINY = 2.0**12, 2.0**6, 4.0, 2.0**-8
 FACTOR = 1.5  # of plain numbers
 STRIDED, OTHER_CONSTANTS = "strided", "other constants"  # come about where arguments are staged, and drawn
@@ -19,8 +21,16 @@ def varied(variant, structure, flat, seed, rows):
     """
     for name in variant.split(", "):
         generator = torch.Generator().manual_seed(seed)
-        if name == "other numbers":
-            structure = _other_numbers(structure)
+        if name in NUMBERS:
+            structure = _other_numbers(structure, NUMBERS[name])
+        elif name == "apart":
+            flat = list(flat)
+            structure = _apart(structure, flat, set())
+        elif name == "gaps":
+            flat = _with_gaps(flat)
+        elif name in INTEGERS:
+            numbers = [is_integer(t) and not _meanings(t) for t in flat]
+            flat = [INTEGERS[name](t) if numbers[n] else t for n, t in enumerate(flat)]
         elif name == "any row":
             flat = [_any(t, rows[n], generator) if n in rows else t for n, t in enumerate(flat)]
         elif name == "no such row":
@@ -43,10 +53,53 @@ def is_varied(structure, flat, other_structure, others):
     )
 
 
-def _other_numbers(node):
-    if node["t"] == "value" and type(node["v"]) is float:
-        return {**node, "v": node["v"] * FACTOR}
-    return {**node, "items": [_other_numbers(each) for each in node["items"]]} if "items" in node else node
+def _other_numbers(node, change):
+    if node["t"] == "value":
+        return {**node, "v": change(node["v"])}
+    return {**node, "items": [_other_numbers(each, change) for each in node["items"]]} if "items" in node else node
+
+
+NUMBERS = {
+    "other numbers": lambda value: value * FACTOR if type(value) is float else value,
+    "one more": lambda value: value + 1 if type(value) is int else value,
+    "twice as many": lambda value: value * 2 if type(value) is int else value,
+}
+
+
+def _apart(node, flat, seen):
+    """What is given more than once, given as tensors of their own."""
+    if node["t"] == "tensor" and node["i"] in seen:
+        flat.append(flat[node["i"]].flatten().roll(1).reshape(flat[node["i"]].shape))
+        return {**node, "i": len(flat) - 1}
+    if node["t"] == "tensor":
+        seen.add(node["i"])
+    return {**node, "items": [_apart(each, flat, seen) for each in node["items"]]} if "items" in node else node
+
+
+def _with_gaps(flat):
+    """No numbers where a mask says that nothing counts."""
+    found = list(flat)
+    for mask in (t for t in flat if _meanings(t)):
+        places = mask == _meanings(mask)[1]
+        for at, tensor in enumerate(found):
+            if tensor.is_floating_point() and tensor.dim() > mask.dim() and tensor.shape[: mask.dim()] == mask.shape:
+                found[at] = tensor.masked_fill(
+                    places.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim())), float("nan")
+                )
+    return found
+
+
+def _minus_one(tensor):
+    """In every fourth place."""
+    found = tensor.clone()
+    found.flatten()[::4] = -1
+    return found
+
+
+INTEGERS = {
+    "minus one": lambda tensor: _minus_one(tensor) if tensor.dtype != torch.uint8 else tensor,
+    "beyond 32 bits": lambda tensor: tensor + 3 * 2**32 if tensor.dtype == torch.int64 else tensor,
+}
 
 
 def _any(tensor, rows, generator):
@@ -75,10 +128,12 @@ def _meanings(tensor):
 
 
 def _padded(tensor, counts, left_out, generator):
-    """Of each row a part from its beginning counts."""
+    """Of each row a part counts, from its beginning or, of every second item, up to its end."""
     length = tensor.shape[-1]
     lengths = torch.randint(1, length, (*tensor.shape[:-1], 1), generator=generator)
     places = torch.arange(length).expand(tensor.shape) < lengths
+    if tensor.dim() > 1:
+        places[1::2] = places[1::2].flip(-1)
     return torch.where(places, counts, left_out).to(tensor)
 
 
@@ -104,19 +159,40 @@ def _times_as_long(factor):
 
     def changed(flat):
         length = next((t.shape[1] for t in flat if t.dim() > 1), 0)
-        places = torch.arange(int(length * factor)) % max(1, length)
+        wanted = int(length * factor) if factor > 1 else max(1, int(length * factor) - 1 | 1)  # an odd number
+        places = torch.arange(wanted) % max(1, length)
         return [t[:, places.to(t.device)] if t.dim() > 1 and t.shape[1] == length > 1 else t for t in flat]
 
     return changed
 
 
-def _wider(flat):
-    """One more of the last dimension, of all tensors of floating-point numbers that have as many as the first."""
-    width = next((t.shape[-1] for t in flat if t.dim() > 1 and t.is_floating_point()), 0)
-    return [
-        torch.cat([t, t[..., -1:]], -1) if t.dim() > 1 and t.is_floating_point() and t.shape[-1] == width > 0 else t
-        for t in flat
-    ]
+def _wider(least):
+    """One more of the last dimension, of what has as many as the first tensor of `least` dimensions or more."""
+
+    def changed(flat):
+        wide = [t.dim() >= least and t.is_floating_point() for t in flat]
+        width = next((t.shape[-1] for t, is_wide in zip(flat, wide, strict=True) if is_wide), 0)
+        return [
+            torch.cat([t, t[..., -1:]], -1) if is_wide and t.shape[-1] == width > 0 else t
+            for t, is_wide in zip(flat, wide, strict=True)
+        ]
+
+    return changed
+
+
+def _zeros(tensor):
+    """In all of the first row."""
+    if not tensor.is_floating_point() or tensor.dim() < 2:
+        return tensor
+    found = tensor.clone()
+    found.flatten(0, -2)[:1] = 0
+    return found
+
+
+def _masks_of_another_type(tensor):
+    if not _meanings(tensor) or tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.int64 if tensor.dtype == torch.bool else torch.bool)
 
 
 def _of_another_type(tensor):
@@ -185,17 +261,27 @@ def in_another_place(tensor):
     return wide[..., 1::2].copy_(tensor)
 
 
+def _but_for_rounding(tensor):
+    if not tensor.is_floating_point():
+        return tensor
+    moved = 1 + _rounding(tensor) * torch.randn(tensor.shape, device=tensor.device)
+    return (tensor.double() * moved).to(tensor.dtype)
+
+
 # what holds only for the usual distribution fails on these
 VALUES = {
     "sorted": _sorted,
     "rows alike": _rows_alike,
     "another type": _of_another_type,
+    "masks of another type": _masks_of_another_type,
+    "a row of zeros": _zeros,
     "negated": _negated,
     "huge": _times(HUGE),
     "large": _times(LARGE),
     "scaled": _times(SCALED),
     "tiny": _times(TINY),
     "not a number": _with_nan,
+    "but for rounding": _but_for_rounding,
     "constant": _alike(0),
     "constant but for rounding": _alike(_rounding),
     "nearly constant": _alike(1 / 64),
@@ -206,6 +292,8 @@ SIZES = {
     "half as long": _times_as_long(0.5),
     "twice as long": _times_as_long(2),
     "four times as long": _times_as_long(4),
-    "wider": _wider,
+    "of length one": _times_as_long(0),
+    "wider": _wider(2),
+    "wider images": _wider(4),
 }
 MASKS = {"padded": _padded, "full and empty": _full_and_empty}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import pickle
 import sys
 from functools import partial
 
@@ -24,9 +25,11 @@ class Worker:
         self.tree, self.entry = tree, entry
         self.workload = None
         self.built = None
+        self.mode = None
         self.precision = None
         self._forget_calls()
         self.identities, self.settings = tripwires.snapshot(), process_state.read()
+        self.settings_built, self.drew = {}, set()
 
     def _forget_calls(self):
         """Arguments that stay the same from call to call are taken from the next one."""
@@ -45,6 +48,8 @@ class Worker:
         self._read(recipe)
         self.precision = None
         self.built = self.workload.build(None if init is None else tensors.load(init))
+        if self.mode is None and not torch.is_grad_enabled():  # later ones are as the mode says
+            self.settings_built = {"torch.is_grad_enabled as built": "False"}
         self.mode = mode
         torch.set_grad_enabled(mode == "training")
         if isinstance(self.built, torch.nn.Module):
@@ -84,6 +89,10 @@ class Worker:
         with workload.guarded("transform_raised", self.tree):
             if name == "deepcopy":
                 self.built = copy.deepcopy(self.built)
+            elif name == "pickle":
+                self.built = pickle.loads(pickle.dumps(self.built))
+            elif name == "replaced":
+                states.replace_some(self.built)
             elif name == "move":
                 self.built._apply(torch.clone)  # what .to() does, with every storage a new one
             elif name in states.MEANS:
@@ -166,8 +175,11 @@ class Worker:
 
     def op_call_plainly(self, key, gradients=False):
         """The same, but what there is no compiled code for runs as it is written. `gradients` are then the result."""
+        before = process_state.stir()
         with workload.guarded("call_raised", self.tree), _compiling_nothing():
             (self._start_backward if gradients else self._start)()
+        self.drew |= {name for name, now in process_state.stand().items() if now != before.get(name, now)}
+        with workload.guarded("call_raised", self.tree):
             said = Digest(self.result[1], key)
             synchronize()
         return {"digest": said.digits()}
@@ -253,14 +265,11 @@ class Worker:
         """
         self.op_collect()
         live = self._live() if self.result[1] else set()
-        with torch.no_grad():
-            for tensor in self.result[1]:
-                if (
-                    tensor.is_floating_point()
-                    and _storage(tensor) not in live
-                    and not any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-                ):
-                    tensor.fill_(float("nan"))
+        for tensor in self.result[1]:
+            is_spread = any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+            if _storage(tensor) not in live and not is_spread:
+                with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                    tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
         self.result = (None, [])
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             blocks = [torch.full((1 << k,), float("nan"), device="cuda") for k in range(7, 27) for _ in range(4)]
@@ -305,8 +314,18 @@ class Worker:
         return {"changed": tripwires.changed(self.identities)}
 
     def op_settings(self):
-        """What of the process is not as it was before the target was loaded."""
-        return {"changed": process_state.changed(self.settings)}
+        """What of the process is not as it was before the target was loaded, and whose random numbers calls have drawn,
+        or begun anew."""
+        changed = process_state.changed(self.settings)
+        return {"changed": {**changed, **self.settings_built}, "drew": sorted(self.drew)}
+
+    def op_as_built(self, key):
+        """What a checkpoint does not restore: parameters in their order and whether each learns, and the numbers that
+        the model begins with.
+        """
+        learns = {name: each.requires_grad for name, each in self.built.named_parameters()}
+        state = {name: each for name, each in self.built.state_dict().items() if isinstance(each, torch.Tensor)}
+        return {"learns": learns, "state": [*state], "digest": Digest([*state.values()], key).digits()}
 
 
 def _call(function, arguments):

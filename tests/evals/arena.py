@@ -55,7 +55,8 @@ class Arena:
             sandbox = sandbox or ForkingSandbox(python)
             referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
         referee.noise = noise(0.25)
-        referee.workload = replace(referee.workload, gradient_bytes=None)  # a guard more in each test
+        # each of these would be a guard more in each test
+        referee.workload = replace(referee.workload, gradient_bytes=None, has_threads=False, as_built=None, refused=())
         checked = referee.check_pristine()
         return cls(referee, trees, checked.build)
 

@@ -59,9 +59,10 @@ def weak_script(arena: Arena, monkeypatch: pytest.MonkeyPatch, *draws: Draw) -> 
     return arena
 
 
-CALL = "        out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)\n"
+CALL = "        out = _call(function, self.arguments)\n"
 CALL_AFTER_REFERENCE = """\
         import runpy
+        arguments = self.arguments
         reference = runpy.run_path({layers!r})["Model"]().to(arguments[0].dtype)
         reference.load_state_dict(self.built.state_dict())
         freed = [reference(*arguments)]

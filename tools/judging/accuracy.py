@@ -92,6 +92,8 @@ def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> 
             return f"no gradient flows back from output {index}"
         if c.borrowed and not b.borrowed:
             return f"output {index} shares its memory with {c.borrowed}, the original has its own"
+        if c.is_of_inference and not b.is_of_inference:
+            return f"output {index} is made in inference mode, the original's is not"
         if b.is_contiguous and not c.is_contiguous:
             return f"output {index} is not contiguous, the original's is"
         if c.keeps > MUCH_KEPT * max(b.keeps, b.nbytes) and c.keeps > LEAST_KEPT:

@@ -23,7 +23,7 @@ from tools.judging import correctness, disk, tensors
 from tools.judging.accuracy import has_numbers
 from tools.judging.asking import Inspection
 from tools.judging.correctness import Finding
-from tools.judging.described import Compiled, Refused, SavedRows, Settings
+from tools.judging.described import AsBuilt, Compiled, Refused, SavedRows, Settings
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
@@ -124,9 +124,10 @@ class Checks:
             self.setting, build, poison=poison, compile_threads=compile_threads, timeout_s=timeout_s, in_all=True
         )
 
-    def _build(self, worker: Worker) -> None:
+    def _build(self, worker: Worker) -> AsBuilt | None:
         """Raises: WorkerFault."""
         worker.ask("build", compile_options=worker.build.compile_options, **self.workload.build_arguments(worker))
+        return worker.ask_for(AsBuilt, "as_built", key=1) if self.workload.as_built else None
 
     def _check(
         self,
@@ -174,6 +175,10 @@ class Checks:
         if tripped:
             reason = f"it replaces {min(tripped)}, which the original does not"
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
+        if not finding.verdict and (
+            differs := _begins_otherwise(built.result(), ready.result(), self.workload.as_built)
+        ):
+            finding = Finding("wrong", differs)
         if sets and not finding.verdict:
             reason = f"it sets {sets[0]} for all of the process, which the original does not"
             finding = Finding("refused", reason, {"sets": sets[:20]})
@@ -248,7 +253,7 @@ class Checks:
         return not draw.variant and draw.case in self.workload.cases
 
     def _play_reference(
-        self, reference: Worker, ready: Future[None], script: Script, drawn: list[Path], expects_numbers: bool
+        self, reference: Worker, ready: Future[AsBuilt | None], script: Script, drawn: list[Path], expects_numbers: bool
     ) -> tuple[Played, Played]:
         """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
         with blamed_on(self.setting.entry):
@@ -351,6 +356,21 @@ class Checks:
             state = worker.saved(f"{prefix}.state")
             worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
         return Played(outputs, arguments, digests, state, first_call_s, saved_rows, raised)
+
+
+def _begins_otherwise(mine: AsBuilt | None, theirs: AsBuilt | None, known: AsBuilt | None) -> str:
+    """What of the model is not as in the original before anything is loaded; empty where nothing is. `known` was seen
+    in another process, and tells whether its numbers are the same in each.
+    """
+    if mine is None or theirs is None or known is None:
+        return ""
+    if [*mine.learns] != [*theirs.learns]:
+        return "its parameters are others, or come in another order, which optimizers number them by"
+    if odd := [name for name in mine.learns if mine.learns[name] is not theirs.learns[name]]:
+        return f"{odd[0]} {'learns' if mine.learns[odd[0]] else 'does not learn'}, otherwise than in the original"
+    if theirs == known and mine.state == theirs.state and mine.digest != theirs.digest:
+        return "it begins with other numbers than the original does"
+    return ""
 
 
 def _finding(fault: WorkerFault) -> Finding:

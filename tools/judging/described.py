@@ -165,6 +165,7 @@ class Settings(BaseModel):
     """The reply to `settings`: what of the process is not as it was before the target was loaded."""
 
     changed: dict[Annotated[str, AfterValidator(plain)], Annotated[str, AfterValidator(plain)] | None]
+    drew: list[Annotated[str, AfterValidator(plain)]] = []
 
     def beside(self, original: Settings) -> tuple[list[str], list[str]]:
         """(what a change sets otherwise than the original does, what of it steps are meant to set), in words."""
@@ -172,7 +173,16 @@ class Settings(BaseModel):
         names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name, ...) != theirs.get(name, ...))
         told = {name: f"{name} {'as it was' if name not in mine else f'to {mine[name]}'}" for name in names}
         preferred = [told[name] for name in names if name in PREFERENCES]
-        return [told[name] for name in names if name not in PREFERENCES], preferred
+        drawn = [f"the state of {name}" for name in sorted({*self.drew} - {*original.drew})]
+        return [told[name] for name in names if name not in PREFERENCES] + drawn, preferred
+
+
+class AsBuilt(BaseModel):
+    """The reply to `as_built`: parameters in their order and whether each learns; the state dict it begins with."""
+
+    learns: dict[str, StrictBool]
+    state: list[str]
+    digest: str
 
 
 class Memory(BaseModel):

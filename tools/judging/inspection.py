@@ -15,20 +15,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tools.judging import accuracy, imposters, tensors
-from tools.judging.accuracy import largest
-from tools.judging.asking import Inspection, answers, compared
+from tools.judging import accuracy, imposters, tensors, variants
+from tools.judging.asking import Inspection, answers
 from tools.judging.correctness import Rules
-from tools.judging.described import Built, Described, LookedUp, Memory, SavedInit, Strengthened, what_is_wrong
+from tools.judging.described import AsBuilt, Built, Described, LookedUp, Memory, SavedInit, Strengthened, what_is_wrong
 from tools.judging.script import (
     CHANGES,
-    NOT_A_NUMBER,
-    OTHER_CONSTANTS,
-    OTHER_SIZES,
-    OTHER_TYPE,
     ROUNDS,
     SEEDS,
-    STRIDED,
     Case,
 )
 from tools.judging.tensors import Saved
@@ -36,32 +30,15 @@ from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
-# other values, sizes and places, by kind: of each kind the first that tells right from wrong
-CHOICES = (OTHER_CONSTANTS, "padded", "full and empty", "any row", "other numbers")
-VARIANTS = (
-    ("sorted, negated", "negated"),
-    ("rows alike, huge", "huge", "rows alike, large", "large", "scaled"),
-    ("constant", "nearly constant"),
-    (", ".join(CHOICES), ", ".join(CHOICES[:2] + CHOICES[3:]), "padded, any row", *CHOICES),
-    ("half as long, tiny", "tiny"),
-    ("one row, four times as long, strided", "one row, twice as long, strided", "one row, strided", "one row", STRIDED),
-    ("twice as long",),
-    (f"wider, {OTHER_TYPE}", OTHER_TYPE, "wider"),
-    ("three rows, not a number", NOT_A_NUMBER),
-)
-# which may be too much for the original, and are asked where it raises
-REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
-LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
-SHAKEN = {"constant": "constant but for rounding"}
-SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
-TRANSFORMS = (*CHANGES, "scale", "scale_buffers", "move", "deepcopy")
+ENLARGED = "enlarged"
+OF_MODULES = ("scale", "scale_buffers", "move", "deepcopy", "pickle", "replaced")
+TRANSFORMS = (*(name for name in CHANGES if name != ENLARGED), *OF_MODULES, ENLARGED)
 UNSEEN = 3
 INTEGERS, MOST_SEEDS, MOST_SEEDS_S = 300, 64, 2.0  # of which one in a hundred is wrong; inputs, seconds of calls
 # of a call, above which two threads are not asked for; on a GPU, calls that torch.compile records do not stand them
 THREADS_S = 0.1
 STATES = 3  # tries of another state dict
 DEGENERATE_SEEDS = 4
-MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 CALLS = 150  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 20 in turns with it
 
 
@@ -86,6 +63,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
+    as_built = worker.ask_for(AsBuilt, "as_built", key=1) if is_module else None
     states = {"a": _state(found, "a", "save_state")} if is_module else {}
     looked_up: dict[str, list[tuple[int, int]]] = {}
     drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
@@ -122,10 +100,10 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             raise WorkerFault("degenerate", f"{seen} (other seeds: {', '.join(map(str, seeds[1:]))})")
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
-    asked = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
-    variants = {phase: tuple(filter(None, each.values())) for phase, each in asked.items()}
-    refused = _refused(found, cheap, variants[cheap.phase], told.environment.device, rng)
-    transforms = _transforms(found, cheap, rng) if is_module else ()
+    asked = {phase: variants.chosen(found, case, rules, rng) for phase, case in leading.items()}
+    answered = {phase: tuple(filter(None, each.values())) for phase, each in asked.items()}
+    refused = variants.refused(found, cheap, answered[cheap.phase], told.environment.device, rng)
+    transforms = _transforms(found, cheap, states, rules, rng) if is_module else ()
     not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
     not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
     is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
@@ -140,7 +118,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         told.mode,
         tuple(cases),
         unseen,
-        variants,
+        answered,
         transforms,
         tuple(found.constants),
         rules,
@@ -157,6 +135,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         _seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
         has_threads,
         refused,
+        as_built,
         not_asked,
         without_effect,
         notes,
@@ -166,12 +145,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
 def _seeds(saved: Saved, case: Case, states: Mapping[str, Path]) -> int:
     """Inputs enough to see that some of a few integers are wrong. In 16 bits the largest of some numbers is chance."""
     integers, call_s = sum(leaf.elements for leaf in saved.leaves), max(case.call_s, 1e-6)
-    known = tensors.read(states["a"]).leaves if states else ()
-    if (
-        not integers
-        or not all(leaf.is_exact for leaf in saved.leaves)
-        or {"bfloat16", "float16"} & {k.dtype for k in known}
-    ):
+    if not integers or not all(leaf.is_exact for leaf in saved.leaves) or (states and _is_of_16_bits(states)):
         return SEEDS
     return max(SEEDS, min(MOST_SEEDS, INTEGERS // integers, int(MOST_SEEDS_S / call_s)))
 
@@ -197,7 +171,7 @@ def _add_second(states: dict[str, Path], found: Inspection, cases: Sequence[Case
     is_answered = False
     for attempt in range(STATES):
         found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
-        states["b"] = _state(found, "b", "second_state", anew=attempt < STATES - 1)
+        states["b"] = _state(found, "b", "second_state", anew=attempt < STATES - 1, turned=attempt == 0)
         found.worker.ask("load_state", path=found.worker.reveal(states["b"]))
         if is_answered := all(found.possible(case, rng.randrange(1 << 31)) for case in cases):
             break
@@ -241,72 +215,6 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
             raise WorkerFault("not_deterministic", said)
 
 
-def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> dict[str, str]:
-    """By kind of what makes a difference to the arguments: what is asked of it, empty where nothing is."""
-    usual = None if rules.compare else answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
-    chosen = {}
-    for kind in VARIANTS:
-        names = [name for name in kind if not _is_too_long(case, name) and found.changes(case, 0, name)]
-        if names:
-            chosen[names[-1]] = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
-    return chosen
-
-
-def _is_too_long(case: Case, variant: str) -> bool:
-    return case.call_s > LONGER_S and any(name in variant for name in LONGER)
-
-
-def _refused(
-    found: Inspection, case: Case, answered: Sequence[str], device: str, rng: random.Random
-) -> tuple[str, ...]:
-    """What the original raises at."""
-    names = [name for name in REFUSABLE if not any(name in variant for variant in answered)]
-    return tuple(
-        name
-        for name in names
-        if not _is_too_long(case, name)
-        # on a device, what names no row ends the process, or goes unnoticed
-        and not (name == "no such row" and device != "cpu")
-        and found.refuses(case, rng.randrange(1 << 31), name)
-    )
-
-
-def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str, usual: Saved | None) -> bool:
-    """Whether the original answers such values, and neither with next to nothing nor with what is left of rounding, as
-    a norm does of values that are all the same: there no two orders of summation agree.
-    """
-
-    def answered() -> tuple[int, Saved] | None:
-        seed, saved = found.answered(case, rng, variant) or (0, None)
-        if saved is None or (rules.compare and not found.is_like_itself(saved, case)):
-            return None
-        return seed, compared(found, saved, case, rules).head(imposters.HEAD)
-
-    try:
-        first = answered()
-    except WorkerFault as fault:
-        if fault.survived or fault.kind in ("forged_reply", "interfered"):
-            raise
-        found.begin_again()  # it took too much memory, or a library fails of it
-        return False
-    if first is None or usual is None or NOT_A_NUMBER in variant:
-        return first is not None
-    pairs = zip(first[1].leaves, usual.leaves, strict=False)
-    is_larger = all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
-    if not is_larger and not set(variant.split(", ")) <= {*OTHER_SIZES, STRIDED, OTHER_TYPE, *CHOICES}:
-        return False
-    return variant not in SHAKEN or all(
-        each is not None and _is_steady(found, case, rules, *each, variant)
-        for each in (first, *(answered() for _ in range(SHAKES - 1)))
-    )
-
-
-def _is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
-    """Whether the original's answer to such values moves no more than rounding does where they do."""
-    shaken = answers(found, case, rules, [seed], SHAKEN[variant])[0].head(imposters.HEAD)
-    return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
-
-
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
     """Shapes near the declared ones that the pristine model accepts, most of them near the cheapest. None where the
     entry declares no numbers.
@@ -336,7 +244,9 @@ def _near(declared: Mapping[str, Any], beyond: bool, rng: random.Random) -> dict
     return shape if numbers else None
 
 
-def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str, ...]:
+def _transforms(
+    found: Inspection, case: Case, states: Mapping[str, Path], rules: Rules, rng: random.Random
+) -> tuple[str, ...]:
     """What the pristine model survives: it need not be copyable, but then a candidate need not either."""
     survived = []
     for name in TRANSFORMS:
@@ -346,9 +256,23 @@ def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str,
             if fault.kind != "transform_raised":
                 raise
             continue
-        if found.possible(case, rng.randrange(1 << 31)):
+        seed = rng.randrange(1 << 31)
+        if found.possible(case, seed) and (name != ENLARGED or _stands_enlarged(found, case, seed, states, rules)):
             survived.append(name)
+    found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
     return tuple(survived)
+
+
+def _stands_enlarged(found: Inspection, case: Case, seed: int, states: Mapping[str, Path], rules: Rules) -> bool:
+    """Whether the original tells numbers apart from rounding there; in 16 bits it would not."""
+    if rules.compare or _is_of_16_bits(states):
+        return False
+    here = answers(found, case, rules, [seed])[0].head(imposters.HEAD)
+    return variants.is_steady(found, case, rules, seed, here, "")
+
+
+def _is_of_16_bits(states: Mapping[str, Path]) -> bool:
+    return any(leaf.dtype in ("bfloat16", "float16") for leaf in tensors.read(states["a"]).leaves)
 
 
 def _precision(

@@ -20,10 +20,14 @@ CHANGES = {
     "step": "weights changed as by an optimizer",
     "memory": "weights moved and changed",
     "assign": "another state dict assigned",
+    "enlarged": "all matrices made larger",
 }
 # see the guest's values.py, for these as well
-OTHER_SIZES = ("one row", "three rows", "half as long", "twice as long", "four times as long", "wider")
+OF_LENGTH = ("half as long", "twice as long", "four times as long", "of length one")
+OTHER_SIZES = ("one row", "three rows", *OF_LENGTH, "wider", "wider images")
 STRIDED, OTHER_CONSTANTS, OTHER_TYPE, NOT_A_NUMBER = "strided", "other constants", "another type", "not a number"
+# of which what is compiled knows nothing
+OTHER_FORMS = (*OTHER_SIZES, STRIDED, OTHER_TYPE, "masks of another type", "one more", "twice as many")
 POSITIVE_63 = (1 << 63) - 1
 
 
@@ -64,7 +68,7 @@ class Draw:
     @property
     def is_compiled(self) -> bool:
         """Whether it has the form that its case has: others are not compiled for."""
-        return not any(name in self.variant for name in (*OTHER_SIZES, STRIDED, OTHER_TYPE))
+        return not any(name in self.variant for name in OTHER_FORMS)
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class Leaf:
     grad: bool = False  # whether a gradient would flow back from it
     borrowed: str = ""  # which argument it shares memory with
     keeps: int = 0  # bytes of memory that live as long as it does
+    is_of_inference: bool = False  # made in inference mode, after which it takes part in no training
     is_contiguous: bool = True
     part_of: tuple[int, ...] = ()  # the shape of the tensor that these are rows of; empty where it is all of it
 
@@ -236,6 +237,7 @@ def read(path: Path) -> Saved:
                 leaf.get("grad") is True,
                 leaf.get("borrowed", ""),
                 leaf.get("keeps", 0),
+                leaf.get("inference") is True,
                 leaf.get("contiguous") is not False,
                 tuple(leaf.get("whole", ())),
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tools.judging.correctness import Rules
+from tools.judging.described import AsBuilt
 from tools.judging.script import SEEDS, Asks, Case, Script, write_script
 from tools.judging.worker import Worker
 
@@ -47,6 +48,7 @@ class Workload:
     seeds: int = SEEDS  # inputs of the cheapest case, at least
     has_threads: bool = False  # whether two may call it at once
     refused: Sequence[str] = ()  # variants of the cheapest case that the original raises at
+    as_built: AsBuilt | None = None  # in another process than any that is judged
     not_asked: Sequence[str] = ()  # of what is asked of others: what the original does not answer
     without_effect: Sequence[str] = ()  # weights of which no result depends in the cheapest case
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
@@ -73,6 +75,8 @@ class Workload:
         if self.has_threads:
             last.append(("threads", "two threads", cheap, ""))
         last += [("refusal", f"{name} values", cheap, name) for name in self.refused]
+        if self.refused:
+            last.append(("results", "after what it refuses", cheap, ""))
         return script.then(last, rng)
 
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:

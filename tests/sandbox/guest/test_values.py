@@ -20,6 +20,7 @@ def varied(variant: str, seed: int = 1) -> Any:
         "ids": torch.randint(5, (4, 6)),
         "mask": torch.ones(4, 6, dtype=torch.long),
         "scale": 2.0,
+        "steps": 3,
     }
     structure, flat = tensors.flatten(given)
     changed = values.varied(variant, structure, flat, seed, {1: 1000})
@@ -44,6 +45,14 @@ def varied(variant: str, seed: int = 1) -> Any:
         ("no such row", {"ids"}),
         ("twice as long", {"x", "ids", "mask"}),
         ("wider, another type", {"x"}),
+        ("wider images", set()),
+        ("of length one", {"x", "ids", "mask"}),
+        ("masks of another type", {"mask"}),
+        ("minus one", {"ids"}),
+        ("beyond 32 bits", {"ids"}),
+        ("twice as many", {"steps"}),
+        ("padded, gaps", {"mask", "x"}),
+        ("a row of zeros", {"x"}),
     ],
 )
 def test_a_variant_changes_what_it_says(variant: str, changes: set[str]) -> None:
@@ -53,14 +62,25 @@ def test_a_variant_changes_what_it_says(variant: str, changes: set[str]) -> None
     differ = {name for name in given if not same[name]}
     assert differ == changes and is_varied == bool(changes)
     _, again, _ = varied(variant)
-    assert all(torch.equal(torch.as_tensor(found[name]), torch.as_tensor(again[name])) for name in found)
+    pairs = {name: (torch.as_tensor(found[name]), torch.as_tensor(again[name])) for name in found}
+    assert all(a.allclose(b, rtol=0, atol=0, equal_nan=True) for a, b in pairs.values())
 
 
 def test_sizes_rows_and_padding_are_what_a_model_may_be_given() -> None:
     _, found, _ = varied("three rows, half as long, padded, any row")
     assert found["x"].shape == (3, 3, 8) and found["ids"].shape == found["mask"].shape == (3, 3)
     assert found["ids"].max() >= 5 and found["ids"].max() < 1000
-    assert (found["mask"][:, 0] == 1).all() and (found["mask"][:, -1] == 0).all()
+    left_out = found["mask"] == 0  # at the end, and of every second item at the beginning
+    assert left_out[::2, -1].all() and left_out[1::2, 0].all() and not left_out[::2, 0].any()
+
+
+def test_what_is_given_twice_is_given_apart() -> None:
+    x = torch.randn(3, 4)
+    structure, flat = tensors.flatten((x, x), once=True)
+    changed = values.varied("apart", structure, flat, 1, {})
+    first, second = tensors.unflatten(*changed)
+    assert torch.equal(first, x) and not torch.equal(second, x) and second.shape == x.shape
+    assert values.is_varied(structure, flat, *changed)
 
 
 def test_what_is_no_number_is_all_of_the_first_row() -> None:
@@ -80,7 +100,7 @@ def test_what_is_added_to_scores_is_a_mask_too(least: float) -> None:
     given[0, 0, 4:] = least
     _, (found,) = values.varied("padded, full and empty", *tensors.flatten(given), 1, {})
     assert (found[0] == 0).all() and (found[2] == least).all()
-    assert found[1, 0, 0] == 0 and found[1, 0, 5] == least
+    assert found[1, 0, 0] == least and found[1, 0, 5] == 0
     for none in (torch.zeros(3, 6), torch.randn(3, 6)):
         _, (same,) = values.varied("padded, full and empty", *tensors.flatten(none), 1, {})
         assert torch.equal(same, none)

@@ -73,7 +73,7 @@ def test_what_the_original_does_not_answer_is_no_fault_of_a_candidate(
 
     monkeypatch.setattr(Checks, "_ask_first", seen)
     with opened(tmp_path, {"bench.py": entry}) as referee:
-        large = next(each for each in referee.workload.variants[""] if each in ("huge", "large", "scaled"))
+        large = next(each for each in referee.workload.variants[""] if each.endswith(("huge", "large", "scaled")))
         for _ in range(20):
             finding = referee.check(referee.pristine).finding
             assert finding.verdict is None, finding.reason

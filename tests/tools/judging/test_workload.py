@@ -17,7 +17,7 @@ VARIANTS = (
     "sorted, negated",
     "rows alike, huge",
     "constant",
-    "tiny",
+    "tiny, a row of zeros",
     "one row, strided",
     "three rows, not a number",
 )
