@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from . import forms, process_state, states, tensors, together, tripwires, values, workload
+from . import forms, gradients, process_state, states, tensors, together, tripwires, values, workload
 from .digest import Digest
 from .observe_where import OURS
 from .on_device import synchronize
@@ -217,9 +217,7 @@ class Worker:
         self.result = tensors.flatten((out, state()) if state else out)
 
     def _start_backward(self):
-        """Call, and go back from a sum of all results. The result is the gradient of each argument, and how large that
-        of each parameter is.
-        """
+        """Call, and go back from a sum of all results. The result are the gradients, see `gradients.back`."""
         given = [each for each in tensors.flatten(self.arguments, once=True)[1] if each.is_floating_point()]
         held = {name: each for name, each in self.built.named_parameters() if each.requires_grad}
         try:
@@ -227,15 +225,10 @@ class Worker:
                 for each in given:
                     each.requires_grad_(True)
                 self._start()
-                sums = [_weighed(out) for out in self.result[1] if out.requires_grad]
-            of = [*given, *held.values()]
-            found = torch.autograd.grad(sums, of, allow_unused=True) if sums else [None] * len(of)
+                self.result = tensors.flatten(gradients.back(self.result[1], given, held))
         finally:
             for each in given:
                 each.requires_grad_(False)
-        of = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(of, found, strict=True)]
-        sizes = {name: grad.norm() for name, grad in zip(held, of[len(given) :], strict=True)}
-        self.result = tensors.flatten({"arguments": of[: len(given)], "parameters": sizes})
 
     def op_save(self, path):
         tensors.save_flat(path, *self.result, borrowed=self._borrowed())
@@ -330,12 +323,6 @@ class Worker:
 
 def _call(function, arguments):
     return function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-
-
-def _weighed(out):
-    """A sum of all numbers in which each counts differently, the same in every process."""
-    wide = out.to(torch.promote_types(out.dtype, torch.float32))
-    return (wide * torch.arange(out.numel(), device=out.device).reshape(out.shape).to(wide.real.dtype).cos()).sum().real
 
 
 def _compiling_nothing():

@@ -110,7 +110,9 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     may_ask = is_plain and told.environment.device == "cpu" and cheap.call_s < THREADS_S
     has_threads = may_ask and found.answers_two_threads(cheap, rng, 4 * ROUNDS)
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
-    gradient_bytes = found.gradient_bytes(cheap, rng) if is_module and is_plain else None
+    # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
+    has_gradients = is_module and is_plain and not _is_of_16_bits(states)
+    gradient_bytes = found.gradient_bytes(cheap, rng) if has_gradients else None
     without_effect = _strengthen(found, states, cases, rng) if is_module else []
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
