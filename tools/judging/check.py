@@ -176,7 +176,7 @@ class Checks:
             reason = f"it replaces {min(tripped)}, which the original does not"
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
         if not finding.verdict and (
-            differs := _begins_otherwise(built.result(), ready.result(), self.workload.as_built)
+            differs := begins_otherwise(built.result(), ready.result(), self.workload.as_built)
         ):
             finding = Finding("wrong", differs)
         if sets and not finding.verdict:
@@ -358,7 +358,7 @@ class Checks:
         return Played(outputs, arguments, digests, state, first_call_s, saved_rows, raised)
 
 
-def _begins_otherwise(mine: AsBuilt | None, theirs: AsBuilt | None, known: AsBuilt | None) -> str:
+def begins_otherwise(mine: AsBuilt | None, theirs: AsBuilt | None, known: AsBuilt | None) -> str:
     """What of the model is not as in the original before anything is loaded; empty where nothing is. `known` was seen
     in another process, and tells whether its numbers are the same in each.
     """
