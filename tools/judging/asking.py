@@ -11,7 +11,7 @@ from typing import Any
 from tools.judging import accuracy, tensors
 from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
-from tools.judging.described import Answer, Memory, Refused
+from tools.judging.described import Answer, AsBuilt, Memory, Refused
 from tools.judging.script import STRIDED, Case, Draw
 from tools.judging.tensors import Saved
 from tools.judging.worker import Worker, WorkerFault
@@ -125,6 +125,12 @@ class Inspection:
         found = tensors.read(out).leaves
         same = [leaf.shape for leaf in found] == [leaf.shape for leaf in alone]
         return same and not any(map(accuracy.fails, found, alone, alone))
+
+    def writes_state(self, case: Case, rng: random.Random) -> bool:
+        """Whether a call of the module leaves other numbers in its state dict."""
+        before = self.worker.ask_for(AsBuilt, "as_built", key=1)
+        self.run_once(case, rng.randrange(1 << 31))
+        return self.worker.ask_for(AsBuilt, "as_built", key=1) != before
 
     def refuses(self, case: Case, seed: int, variant: str) -> bool:
         """Whether the pristine model raises at such arguments, and goes on. Raises: WorkerFault."""

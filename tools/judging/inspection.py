@@ -108,6 +108,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
     is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
     may_ask = is_plain and told.environment.device == "cpu" and cheap.call_s < THREADS_S
+    may_ask = may_ask and not (is_module and found.writes_state(cheap, rng))  # how often, threads would decide
     has_threads = may_ask and found.answers_two_threads(cheap, rng, 4 * ROUNDS)
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
     # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong

@@ -89,3 +89,10 @@ def test_a_target_that_answers_in_inference_mode_can_be_judged(tmp_path: Path) -
     entry = ENTRY.replace("    def forward", "    @torch.inference_mode()\n    def forward")
     with opened(tmp_path, {"bench.py": entry}) as referee:
         assert referee.check_pristine().finding.verdict is None
+
+
+def test_a_target_whose_calls_write_to_a_buffer_can_be_judged(tmp_path: Path) -> None:
+    counted = FIRST + '\n        self.register_buffer("seen", torch.zeros(8))'
+    entry = ENTRY.replace(FIRST, counted).replace(CALL, f"self.seen.add_(query.mean(0))\n        {CALL}")
+    with opened(tmp_path, {"bench.py": entry}) as referee:
+        assert not referee.workload.has_threads and referee.check_pristine().finding.verdict is None
