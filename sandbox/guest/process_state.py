@@ -41,7 +41,10 @@ def read():
 def stir():
     """Draw from each generator of random numbers, so that what begins one anew shows; where each stands then."""
     numpy = sys.modules.get("numpy.random")
-    torch.rand(()), random.random(), None if numpy is None else numpy.random()
+    torch.rand(())
+    random.random()
+    if numpy is not None:
+        numpy.random()
     return stand()
 
 

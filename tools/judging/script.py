@@ -23,8 +23,16 @@ CHANGES = {
     "enlarged": "all matrices made larger",
 }
 # see the guest's values.py, for these as well
-OF_LENGTH = ("half as long", "twice as long", "four times as long", "of length one")
-OTHER_SIZES = ("one row", "three rows", *OF_LENGTH, "wider", "wider images")
+OTHER_SIZES = (
+    "one row",
+    "three rows",
+    "half as long",
+    "twice as long",
+    "four times as long",
+    "of length one",
+    "wider",
+    "wider images",
+)
 STRIDED, OTHER_CONSTANTS, OTHER_TYPE, NOT_A_NUMBER = "strided", "other constants", "another type", "not a number"
 # of which what is compiled knows nothing
 OTHER_FORMS = (*OTHER_SIZES, STRIDED, OTHER_TYPE, "masks of another type", "one more", "twice as many")
