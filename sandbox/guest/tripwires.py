@@ -21,6 +21,7 @@ import torch
 
 PACKAGE = __name__.rpartition(".")[0]
 NOTHING = "nothing"  # in the place of a hook
+_NOT_TRACED = torch._disable_dynamo(len).__code__
 
 # what tells time, waits for the device, or turns a result into a reply; "module or class: names"
 _WATCHED = (
@@ -94,7 +95,11 @@ def _own(prefix, members):
 
 
 def _identity(value):
-    """Something that stays the same, and alive, as long as the thing does."""
+    """Something that stays the same, and alive, as long as the thing does; also under what torch.compile wraps around
+    `torch.manual_seed` when it is first imported.
+    """
+    while getattr(value, "__code__", None) is _NOT_TRACED:
+        value = value.__wrapped__
     return (value, getattr(value, "__code__", None))
 
 

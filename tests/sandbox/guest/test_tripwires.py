@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -32,6 +33,23 @@ def test_nothing_has_changed_when_nothing_was_done_and_what_torch_compile_puts_b
     # a name that is misspelt would be watched for ever without anybody noticing
     assert [name for name, (value, _) in before.items() if value is None] == []
     assert socket.socket.send is before["socket.send"][0]
+
+
+def test_what_torch_compile_replaces_when_it_is_first_imported_is_nobodys_doing() -> None:
+    code = """
+import sys, torch
+from tests import guest
+tripwires = guest.module("tripwires")
+before, seed = tripwires.snapshot(), torch.manual_seed
+assert "torch._dynamo" not in sys.modules
+torch.compile(torch.nn.Linear(2, 2))(torch.ones(1, 2))
+assert torch.manual_seed is not seed
+print(tripwires.changed(before))
+torch.manual_seed = torch._disable_dynamo(lambda seed: None)
+print(tripwires.changed(before))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["[]", "['torch.manual_seed']"]
 
 
 @pytest.mark.parametrize(
