@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import RunConfig
-from agent.records import measurements
+from agent.records import costs, measurements
 from agent.records.attempts import Attempt, Attempts
 from agent.records.ledger import Ledger, NewRow
 from agent.repository.stack import Change, Conflict, Stack, StackError
@@ -146,13 +146,14 @@ def cost_of(verdict: Verdict, candidate: Candidate) -> dict[str, Any]:
 
 
 def commit_message(attempt: Attempt, verdict: Verdict | None, config: RunConfig) -> str:
-    """What, why, the measured gain with its interval, and how to reproduce it."""
+    """What, why, the measured gain with its interval, what it costs, and how to reproduce it."""
     candidate, below = attempt.candidate, len(attempt.below)
     lines = [candidate.shown, "", candidate.rationale.strip(), ""]
     if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
         floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
         over = f"what lies below the {below} before it, together with them" if below else "the commit below"
         lines.append(f"Measured: {verdict.speedup} over {over}, {floor}.")
+        lines += costs.told(verdict.evidence)
     else:
         lines.append("No gain of its own; it makes a later commit possible.")
     lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]

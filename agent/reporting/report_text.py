@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agent import unusual
+from agent.records import costs
 from agent.records.atomic_file import write_atomically
 from agent.reporting.report import Kept, Latency, Report
 from agent.reporting.wording import count, duration, gibibytes, latency, speedup
@@ -40,6 +41,7 @@ def page(report: Report) -> str:
         _head(report),
         _afresh(report),
         _kept(report),
+        _costs(report),
         _weighed(report),
         _speed(report),
         _time(report),
@@ -91,6 +93,15 @@ def _kept(report: Report) -> str:
         for number, kept in enumerate(report.kept, start=1)
     ]
     return _section("Kept", _table(("#", "step", "change", "gain over the stack below", "commit"), rows))
+
+
+def _costs(report: Report) -> str:
+    """Beside what lies below each on the stack."""
+    evidence = {attempt.id: attempt.evidence for attempt in report.attempts}
+    told = [(number, costs.told(evidence.get(kept.attempt, {}))) for number, kept in enumerate(report.kept, start=1)]
+    return _section(
+        "What they cost", "\n".join(f"- #{number}: {_plain(' '.join(lines))}" for number, lines in told if lines)
+    )
 
 
 def _gained(kept: Kept, numbers: Mapping[str, int], timed_in: Mapping[str, int]) -> str:
@@ -230,10 +241,7 @@ def _compiled(report: Report) -> str:
             continue
         breaks = "; ".join([count(made["graph_breaks"], "break"), *made["reasons"]])
         again = "; ".join([count(made["recompiles"], "time"), *made["recompile_reasons"]])
-        # what a call of the first shape takes less than before; 0 where that was not measured
-        measured = attempt.evidence.get("comparison") or {}
-        before, after = measured.get("incumbent_us") or [0.0], measured.get("candidate_us") or [0.0]
-        saved_s = float(before[0] - after[0]) / 1e6
+        saved_s = costs.saved_by_a_call_s(attempt.evidence)
         back = f"{made['first_call_s'] / saved_s:,.0f} calls" if saved_s > 0 else "never"
         first = duration(made["first_call_s"])
         rows.append((attempt.title, made["graphs"], _short(breaks), _short(again), first, back))

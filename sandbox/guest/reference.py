@@ -177,10 +177,6 @@ class Reference(Worker):
         without = {name for name, _ in self.built.named_parameters(remove_duplicate=False)} if buffers else ()
         tensors.save(path, {name: t for name, t in self.built.state_dict().items() if name not in without})
 
-    def op_memory(self):
-        """The most device memory this process has held so far, in bytes; 0 on a CPU."""
-        return {"peak_bytes": torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else 0}
-
     def op_release(self):
         """Let go of the model and of all that it returned, so that another worker has the device to itself."""
         self.built = None

@@ -11,6 +11,7 @@ import importlib
 import os
 import traceback
 
+from . import on_device
 from .wire import ChannelClosed
 from .workload import WorkloadProblem, exit_kind
 
@@ -38,6 +39,8 @@ def serve(channel, worker):
             reply = {"error": {"kind": kind, "message": _text(error), "where": ""}}
         except Exception as error:  # the boundary: whatever a target raises becomes a finding for the host
             reply = {"error": {"kind": "guest_raised", "message": _text(error), "where": ""}}
+        if "error" in reply and on_device.has_failed():
+            reply["error"]["kind"] = "device_failed"
         if os.getpid() != ours:  # a script has forked, and this is where its child would go on
             os._exit(0)
         reply["nonce"] = nonce

@@ -186,6 +186,15 @@ def replace_some(module):
         setattr(module.get_submodule(parent), last, other)
 
 
+def shake(module):
+    """All parameters, by what rounding may."""
+    with torch.no_grad():
+        for each in module.parameters():
+            if each.is_floating_point():
+                ways = torch.randint(-1, 2, each.shape, device=each.device)
+                each.mul_(1 + torch.finfo(each.dtype).eps * ways)
+
+
 def _enlarged(module, state, changes):
     """All matrices, by as much as training may: what is squared in between, as scores are, 64 times."""
     with torch.no_grad():

@@ -28,8 +28,8 @@ def varied(variant, structure, flat, seed, rows):
             structure = _apart(structure, flat, set())
         elif name == "gaps":
             flat = _with_gaps(flat)
-        elif name in INTEGERS:
-            numbers = [is_integer(t) and not _meanings(t) for t in flat]
+        elif name in INTEGERS:  # what names rows has no such
+            numbers = [is_integer(t) and not _meanings(t) and n not in rows for n, t in enumerate(flat)]
             flat = [INTEGERS[name](t) if numbers[n] else t for n, t in enumerate(flat)]
         elif name == "any row":
             flat = [_any(t, rows[n], generator) if n in rows else t for n, t in enumerate(flat)]

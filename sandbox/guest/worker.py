@@ -95,6 +95,8 @@ class Worker:
                 states.replace_some(self.built)
             elif name == "move":
                 self.built._apply(torch.clone)  # what .to() does, with every storage a new one
+            elif name == "shaken":
+                states.shake(self.built)
             elif name in states.MEANS:
                 states.change_some(self.built, name, seed)
             else:
@@ -202,6 +204,7 @@ class Worker:
             with _compiling_nothing():
                 self._run()
         except Exception as error:  # whatever it is, it is the answer
+            synchronize()
             return {"raised": [kind.__name__ for kind in type(error).__mro__[:-2]]}
         return {"raised": []}
 
@@ -302,6 +305,10 @@ class Worker:
             "not_recorded": _first_lines(_given_up()),
         }
 
+    def op_memory(self):
+        """The most device memory this process has held so far, in bytes; 0 on a CPU."""
+        return {"peak_bytes": torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else 0}
+
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""
         return {"changed": tripwires.changed(self.identities)}
@@ -318,7 +325,9 @@ class Worker:
         """
         learns = {name: each.requires_grad for name, each in self.built.named_parameters()}
         state = {name: each for name, each in self.built.state_dict().items() if isinstance(each, torch.Tensor)}
-        return {"learns": learns, "state": [*state], "digest": Digest([*state.values()], key).digits()}
+        digest = Digest([*state.values()], key)
+        synchronize()
+        return {"learns": learns, "state": [*state], "digest": digest.digits()}
 
 
 def _call(function, arguments):

@@ -160,7 +160,9 @@ class Inspection:
         try:
             saved, _ = self.run_once(case, seed, variant)
         except WorkerFault as fault:
-            if not fault.survived:
+            if fault.kind == "device_failed":  # of an index, most likely, that is out of bounds
+                self.begin_again()
+            elif not fault.survived:
                 raise
             return None
         expected = Draw(case, seed, variant).has_numbers

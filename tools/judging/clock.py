@@ -296,8 +296,10 @@ class Session:
         for name, worker in group.workers.items():
             had = group.staged[name][0][: group.cursor[name][0]]
             with _blamed(name):
+                started_s = worker.process.usage().cpu_time_s - group.used_s[name]
                 worker.process.thaw()
-                sides[name].long_use = long_use.measure(worker, self.workload, had, self.sizes, self._key)
+                used = long_use.measure(worker, self.workload, had, self.sizes, self._key)
+                used.costs["start_cpu_s"], sides[name].long_use = started_s, used
                 worker.process.freeze()
 
     def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:

@@ -69,6 +69,12 @@ class Restart:
         ratio = math.log(sum(theirs.call_ns) / (sum(mine.call_ns) + moved))
         return len(mine.call_ns), ratio, mine.grown_bytes - theirs.grown_bytes, sizes
 
+    def costs(self, side: str) -> dict[str, tuple[float, float]]:
+        """By name of `long_use.COSTS`: the incumbent's and the side's."""
+        theirs, mine = self.sides[INCUMBENT].long_use, self.sides[side].long_use
+        assert theirs is not None and mine is not None
+        return {name: (theirs.costs[name], mine.costs[name]) for name in mine.costs}
+
     def total_log_ratios(self, side: str) -> list[float]:
         """The same by the sums of all timed calls, stagings and loadings."""
         return self.log_ratios(side, sum)
@@ -99,6 +105,7 @@ class Comparison(BaseModel):
     long_log_ratios: list[float] = Field(default_factory=list)
     grown_bytes: list[int] = Field(default_factory=list)
     size_ratios: list[dict[str, float]] = Field(default_factory=list)
+    costs: list[dict[str, tuple[float, float]]] = Field(default_factory=list)
     wall_s: float = 0.0
     prepared_s: float = 0.0
     """Of it, until the workers of each restart were ready."""
@@ -224,6 +231,7 @@ class Comparison(BaseModel):
             return
         calls, ratio, grown, sizes = restart.in_long_use(name)
         self.size_ratios.append(sizes)
+        self.costs.append(restart.costs(name))
         if calls:
             self.long_calls = calls
             self.long_log_ratios.append(ratio)

@@ -1,4 +1,5 @@
-"""A build in long use: some hundred calls in a row, the memory that they leave behind, and sizes nobody declared.
+"""A build in long use: some hundred calls in a row, the memory that they leave behind, sizes nobody declared, and what
+it takes to start and to hold.
 
 What is put off from call to call comes due in here, and what is quick for one shape only is slow. All of it can speak
 against a change only, never for it, so that inputs may come again, and few calls of a size are enough.
@@ -6,13 +7,13 @@ against a change only, never for it, so that inputs may come again, and few call
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tools.judging.described import Memory
 from tools.judging.script import OTHER_SIZES, Draw
 
 if TYPE_CHECKING:
@@ -28,18 +29,21 @@ SHARE = 1 / 2  # of its gain must be left, in logarithms
 SLOW_CALL_S = 0.1
 TELLING, MUCH_SLOWER = 1.1, 2.0  # times what the incumbent takes for another size
 GROWN_BYTES, GROWN_PER_CALL = 8 << 20, 8 << 10  # more than the incumbent's in two thirds of the calls
+MUCH_MEMORY, SLACK_BYTES = 3.0, 1 << 30  # times the incumbent's, and more: compilers and recorded graphs hold some
+COSTS = {"start_cpu_s": "starting", "host_bytes": "host memory", "device_bytes": "device memory"}
 
 
 @dataclass
 class LongUse:
-    """Of one build: nanoseconds of calls in a row, bytes that two thirds of them leave behind, and the shortest call
-    for each other size.
+    """Of one build: nanoseconds of calls in a row, bytes that two thirds of them leave behind, the shortest call for
+    each other size, and by name of `COSTS` what it took: seconds, or the most bytes that it held.
     """
 
     call_ns: list[int] = field(default_factory=list)
     stage_ns: list[int] = field(default_factory=list)
     grown_bytes: int = 0
     sizes_ns: dict[str, int] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,20 +93,24 @@ def measure(
             worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
             took.append(worker.took_ns("call_plainly", key=key()))
         found.sizes_ns[size.name] = min(took[1:])
+    found.costs["host_bytes"] = _resident_bytes(worker, "VmHWM")
+    if workload.device != "cpu":
+        found.costs["device_bytes"] = worker.ask_for(Memory, "memory").peak_bytes
     return found
 
 
-def _resident_bytes(worker: Worker) -> int:
-    """Of all its processes; what has ended meanwhile has none."""
-    return sum(_pages({task.pid for task in worker.process.usage().tasks})) * os.sysconf("SC_PAGE_SIZE")
+def _resident_bytes(worker: Worker, field: str = "VmRSS") -> int:
+    """Of all its processes, now or ("VmHWM") at most; what has ended meanwhile has none."""
+    return sum(_status_bytes({task.pid for task in worker.process.usage().tasks}, field))
 
 
-def _pages(pids: set[int]) -> Iterator[int]:
+def _status_bytes(pids: set[int], field: str) -> Iterator[int]:
     for pid in pids:
         try:
-            yield int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             continue
+        yield from (int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
 
 
 def speaks_against(found: Comparison) -> tuple[VerdictName, str] | None:
@@ -114,6 +122,10 @@ def speaks_against(found: Comparison) -> tuple[VerdictName, str] | None:
         return "broken", f"its memory grows: by {grown:.0f} KiB a call more than without it"
     if found.long_log_ratios and median(found.long_log_ratios) < SHARE * median(found.log_ratios):
         return "neutral", f"most calls are faster, but {found.long_calls} in a row are not"
+    for name in ("host_bytes", "device_bytes"):
+        theirs, mine = costs(found).get(name, (0.0, 0.0))
+        if mine > MUCH_MEMORY * theirs + SLACK_BYTES:
+            return "broken", f"it takes {mine / 2**30:.1f} GiB of {COSTS[name]}, and {theirs / 2**30:.1f} without it"
     slow = {name: ratio for name, ratio in sizes(found).items() if ratio > MUCH_SLOWER}
     if slow:
         name = max(slow, key=lambda name: slow[name])
@@ -127,6 +139,15 @@ def sizes(found: Comparison) -> dict[str, float]:
     return {name: median(each[name] for each in found.size_ratios if name in each) for name in names}
 
 
+def costs(found: Comparison) -> dict[str, tuple[float, float]]:
+    """By name of `COSTS`: the incumbent's and the candidate's."""
+    names = [name for name in COSTS if found.costs and name in found.costs[0]]
+    return {
+        name: (median(each[name][0] for each in found.costs), median(each[name][1] for each in found.costs))
+        for name in names
+    }
+
+
 def is_doubtful(found: Comparison) -> bool:
     """Whether to look again, since one bad second of the machine may be all that was seen."""
     return len(found.size_ratios) < BLOCKS and speaks_against(found) is not None
@@ -138,4 +159,10 @@ def told(found: Comparison) -> dict[str, object]:
         return {}
     slower = {name: round(ratio, 2) for name, ratio in sizes(found).items() if ratio > TELLING}
     ratios = [round(each, 6) for each in found.long_log_ratios]
-    return {"calls": found.long_calls, "log_ratios": ratios, "grown_bytes": found.grown_bytes, "slower_sizes": slower}
+    return {
+        "calls": found.long_calls,
+        "log_ratios": ratios,
+        "grown_bytes": found.grown_bytes,
+        "slower_sizes": slower,
+        "costs": {name: [round(each, 2) for each in pair] for name, pair in costs(found).items()},
+    }

@@ -35,17 +35,18 @@ USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "minus one", "beyond 32 bits"}  # which
 # which may be too much for the original, and are asked where it raises
 REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
 LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
-SHAKEN = {"constant": "constant but for rounding", "": "but for rounding"}
+SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 
 
-def chosen(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> dict[str, str]:
+def chosen(found: Inspection, case: Case, rules: Rules, device: str, rng: random.Random) -> dict[str, str]:
     """By kind of what makes a difference to the arguments: what is asked of it, empty where nothing is."""
     usual = None if rules.compare else answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
     found_of = {}
     for kind in VARIANTS:
-        names = [name for name in kind if not _is_too_long(case, name) and found.changes(case, 0, name)]
+        names = [name for name in kind if not _is_too_long(case, name) and not _ends(name, device)]
+        names = [name for name in names if found.changes(case, 0, name)]
         if names:
             found_of[names[-1]] = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
     return found_of
@@ -55,6 +56,11 @@ def _is_too_long(case: Case, variant: str) -> bool:
     return case.call_s > LONGER_S and any(name in variant for name in LONGER)
 
 
+def _ends(variant: str, device: str) -> bool:
+    """Whether it may well end the process, as on a device what names no row does, where it does not go unnoticed."""
+    return device != "cpu" and variant in ("no such row", "beyond 32 bits")
+
+
 def refused(found: Inspection, case: Case, answered: Sequence[str], device: str, rng: random.Random) -> tuple[str, ...]:
     """What the original raises at."""
     names = [name for name in REFUSABLE if not any(name in variant for variant in answered)]
@@ -62,8 +68,7 @@ def refused(found: Inspection, case: Case, answered: Sequence[str], device: str,
         name
         for name in names
         if not _is_too_long(case, name)
-        # on a device, what names no row ends the process, or goes unnoticed
-        and not (name == "no such row" and device != "cpu")
+        and not _ends(name, device)
         and found.refuses(case, rng.randrange(1 << 31), name)
     )
 
@@ -93,12 +98,12 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
     if not is_larger and not set(variant.split(", ")) <= USUAL:
         return False
     return variant not in SHAKEN or all(
-        each is not None and is_steady(found, case, rules, *each, variant)
+        each is not None and is_steady(found, case, rules, *each, SHAKEN[variant])
         for each in (first, *(answered() for _ in range(SHAKES - 1)))
     )
 
 
 def is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
-    """Whether the original's answer to such values moves no more than rounding does where they do by as much."""
-    shaken = answers(found, case, rules, [seed], SHAKEN[variant])[0].head(imposters.HEAD)
+    """Whether the original's answer moves no more than rounding does where values, or its weights, do by as much."""
+    shaken = answers(found, case, rules, [seed], variant)[0].head(imposters.HEAD)
     return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))

@@ -66,7 +66,7 @@ class WorkerFault(Exception):
     @property
     def survived(self) -> bool:
         """Whether the process answers more, after what it could not."""
-        return self.ended is None and self.kind != "hangs"
+        return self.ended is None and self.kind not in ("hangs", "device_failed")
 
     @property
     def may_be_chance(self) -> bool:

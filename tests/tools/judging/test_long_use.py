@@ -86,6 +86,17 @@ def test_a_gain_must_hold_in_long_use(referee: Referee, tmp_path: Path, body: st
     assert found.name == verdict and says in found.reason, (found.reason, found.evidence)
     seen = found.evidence["comparison"]["long_use"]
     assert seen["calls"] == long_use.CALLS and len(seen["log_ratios"]) == (1 if verdict == "kept" else long_use.BLOCKS)
+    assert seen["costs"]["start_cpu_s"][1] > 0 and long_use.SLACK_BYTES > seen["costs"]["host_bytes"][1] > 50 << 20
+
+
+def test_a_change_may_not_take_many_times_the_memory() -> None:
+    def found(gib: float) -> Comparison:
+        costs = [{"host_bytes": (2.0**30, 2.0**29), "device_bytes": (2.0**30, gib * 2**30)}]
+        return Comparison(purpose="x", incumbent="a", candidate="b", size_ratios=[{}], costs=costs)
+
+    assert long_use.speaks_against(found(3.9)) is None
+    told = "it takes 4.1 GiB of device memory, and 1.0 without it"
+    assert long_use.speaks_against(found(4.1)) == ("broken", told)
 
 
 def test_what_was_not_looked_at_speaks_against_nothing() -> None:

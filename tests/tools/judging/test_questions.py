@@ -69,3 +69,39 @@ def test_what_the_entry_never_shows_is_answered_as_the_original_does(
 def test_of_a_few_tokens_enough_are_asked_to_see_that_one_in_a_hundred_is_wrong(tmp_path: Path) -> None:
     found, seeds = judged(tmp_path, "(x * self.scale).abs().argmax()", RARELY)
     assert seeds > SEEDS and found.verdict == "wrong" and "integers differ" in found.reason
+
+
+FAILS_THE_DEVICE = """
+import torch
+
+def fails():
+    raise RuntimeError("device-side assert triggered")
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.rand(16, 8))
+
+    def forward(self, positions):
+        if positions.max() >= 16:  # as a device does: nothing of it answers from now on
+            torch.cuda.is_initialized, torch.cuda.synchronize = lambda: True, fails
+            fails()
+        return self.table[positions]
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval()
+
+def inputs(seed):
+    return {"positions": torch.randint(16, (4, 6), generator=torch.Generator().manual_seed(seed))}
+"""
+
+
+def test_a_question_at_which_the_device_fails_is_not_asked(tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": FAILS_THE_DEVICE}) as referee:
+        assert "beyond 32 bits" in referee.workload.not_asked
+        changed = write_files(
+            tmp_path / "changed",
+            {"bench.py": FAILS_THE_DEVICE.replace("self.table[positions]", "self.table[positions].clone()")},
+        )
+        assert referee.check(Build("changed", changed)).finding.verdict is None
