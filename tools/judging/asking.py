@@ -26,13 +26,14 @@ class Inspection:
     def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
         self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
         self.recipe: dict[str, Any] | None = None
+        self.looked_up: dict[str, list[tuple[int, int]]] = {}  # by phase, see `LookedUp`
         self.files, self.is_changed = 0, False
 
     def begin_again(self) -> None:
         """With a worker in the place of one that has ended. Raises: WorkerFault."""
         self.close()
         self.worker = Worker(self.worker.setting, self.worker.build, "reference")
-        self.worker.ask("describe", recipe=self.recipe)
+        self.worker.ask("describe", recipe=self.recipe, rows=self.looked_up)
         self.worker.ask("build", mode=self.mode)
 
     def close(self) -> None:

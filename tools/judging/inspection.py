@@ -65,7 +65,6 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
     as_built = worker.ask_for(AsBuilt, "as_built", key=1) if is_module else None
     states = {"a": _state(found, "a", "save_state")} if is_module else {}
-    looked_up: dict[str, list[tuple[int, int]]] = {}
     drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
     for declared in told.cases:
         case = Case(declared.phase, declared.shape, declared.work)
@@ -74,7 +73,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
-        looked_up[case.phase] = worker.ask_for(LookedUp, "lookups").rows
+        found.looked_up[case.phase] = worker.ask_for(LookedUp, "lookups").rows
         if (call_s := elapsed + sum(known.call_s for known, *_ in drawn)) * CALLS > worker.setting.budget_s:
             needed = f"measuring it takes {CALLS} of them, {call_s * CALLS / 60:.0f} minutes"
             raise WorkerFault("too_slow", f"a call takes {call_s:.1f} s, and {needed}")
@@ -134,7 +133,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         [inputs for _, inputs, _ in drawn],
         peak_bytes,
         found.recipe,
-        {phase: rows for phase, rows in looked_up.items() if rows},
+        {phase: rows for phase, rows in found.looked_up.items() if rows},
         gradient_bytes,
         _seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
         has_threads,
