@@ -29,6 +29,7 @@ class Reference(Worker):
     rows = None  # by phase: (number of a tensor, how many rows there are of what it looks up)
     own = ()  # floating-point types of the model, before it was widened
     rounding = contextlib.nullcontext()  # around each call in a wider type
+    is_shaken = False  # whether states and inputs are moved by rounding
     coarse = False  # whether the floating-point results in the target's own precision have 16 bits
 
     def op_describe(self, recipe=None, rows=None):
@@ -125,18 +126,39 @@ class Reference(Worker):
         """Whether the target's settings allow it for anything, and the model that was widened is one of float32."""
         return {"allowed": bool(tf32.allowed()) and self.own == (torch.float32,)}
 
-    def op_precision(self, name, as_tf32=False):
+    def op_precision(self, name="", how=""):
         """Build again in a wider floating-point type; inputs and states staged from now on follow. The model that was
-        there is gone before, so that both never need room at once. `as_tf32`: with operands as rounded as they may be.
+        there is gone before, so that both never need room at once. `how`: "tf32" with operands as rounded as they may
+        be; "shaken" in the target's own type, with all that goes into it moved by rounding.
         """
         self.op_release()
         self.op_build(self.mode)
+        self.is_shaken, self.precision = how == "shaken", None
+        if self.is_shaken:
+            return
         if not isinstance(self.built, torch.nn.Module):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
         self.own = (*{t.dtype for t in self.built.state_dict().values() if t.is_floating_point()},)
         self.precision = getattr(torch, name)
-        self.rounding = tf32.Rounding(tf32.allowed()) if as_tf32 else contextlib.nullcontext()
+        self.rounding = tf32.Rounding(tf32.allowed()) if how == "tf32" else contextlib.nullcontext()
         self._widen()
+
+    def op_load_state(self, path):
+        super().op_load_state(path)
+        self._shake_weights()
+
+    def op_transform(self, name, seed=0):
+        super().op_transform(name, seed)
+        self._shake_weights()
+
+    def _shake_weights(self):
+        if self.is_shaken and isinstance(self.built, torch.nn.Module):
+            states.shake(self.built.parameters())
+
+    def op_stage(self, *given, **how):
+        super().op_stage(*given, **how)
+        if self.is_shaken:
+            states.shake(self.staged[1])
 
     def _widen(self):
         """What is complex is taken out meanwhile: `to` would keep its real part only."""

@@ -186,13 +186,14 @@ def replace_some(module):
         setattr(module.get_submodule(parent), last, other)
 
 
-def shake(module):
-    """All parameters, by what rounding may."""
+def shake(tensors, seed=0):
+    """Move all numbers of more than 16 bits by their last bit, or not, as rounding may."""
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for each in module.parameters():
-            if each.is_floating_point():
-                ways = torch.randint(-1, 2, each.shape, device=each.device)
-                each.mul_(1 + torch.finfo(each.dtype).eps * ways)
+        for each in tensors:
+            if each.is_floating_point() and each.element_size() > 2:
+                ways = torch.randint(-1, 2, each.shape, generator=generator).to(each.device)
+                each.copy_(each * (1 + torch.finfo(each.dtype).eps * ways))
 
 
 def _enlarged(module, state, changes):

@@ -28,9 +28,8 @@ def varied(variant, structure, flat, seed, rows):
             structure = _apart(structure, flat, set())
         elif name == "gaps":
             flat = _with_gaps(flat)
-        elif name in INTEGERS:  # what names rows has no such
-            numbers = [is_integer(t) and not _meanings(t) and n not in rows for n, t in enumerate(flat)]
-            flat = [INTEGERS[name](t) if numbers[n] else t for n, t in enumerate(flat)]
+        elif name == "minus one":  # but where rows are named: there is none of that
+            flat = [_minus_one(t) if n not in rows else t for n, t in enumerate(flat)]
         elif name == "any row":
             flat = [_any(t, rows[n], generator) if n in rows else t for n, t in enumerate(flat)]
         elif name == "no such row":
@@ -90,16 +89,12 @@ def _with_gaps(flat):
 
 
 def _minus_one(tensor):
-    """In every fourth place."""
+    """In every fourth place of integers that are no mask."""
+    if not is_integer(tensor) or tensor.dtype == torch.uint8 or _meanings(tensor):
+        return tensor
     found = tensor.clone()
     found.flatten()[::4] = -1
     return found
-
-
-INTEGERS = {
-    "minus one": lambda tensor: _minus_one(tensor) if tensor.dtype != torch.uint8 else tensor,
-    "beyond 32 bits": lambda tensor: tensor + 3 * 2**32 if tensor.dtype == torch.int64 else tensor,
-}
 
 
 def _any(tensor, rows, generator):

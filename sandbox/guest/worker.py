@@ -96,7 +96,7 @@ class Worker:
             elif name == "move":
                 self.built._apply(torch.clone)  # what .to() does, with every storage a new one
             elif name == "shaken":
-                states.shake(self.built)
+                states.shake(self.built.parameters(), seed)
             elif name in states.MEANS:
                 states.change_some(self.built, name, seed)
             else:

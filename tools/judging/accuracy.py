@@ -159,8 +159,8 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
 
 
 def allowing(error: LeafError, rounded: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
-    """The errors of the original or of the truth with `rounded` operands, which is another function where it is off by
-    more than rounding.
+    """The errors of the original, or of its answer as otherwise `rounded`, which is another function's where it is off
+    by more than rounding.
     """
     if truth.is_exact or not is_rounding(row_errors(rounded, truth)):
         return error
@@ -342,6 +342,13 @@ def fails(leaf: Leaf, truth: Leaf, baseline: Leaf) -> str:
     error, baseline_error = (leaf_error(each, truth, baseline) for each in (leaf, baseline))
     worst = judge_leaf(error, baseline_error, leaf.dtype)
     return worst or judge_excess(excess(error, baseline_error, leaf.dtype))
+
+
+def is_next_to(leaf: Leaf, original: Leaf) -> bool:
+    """Whether it differs by no more than a `RATIO`-th of the floors."""
+    error, floor = leaf_error(leaf, original, original), FLOORS.get(leaf.dtype, FLOAT8_FLOOR)
+    is_near = error.row <= floor[0] / RATIO and error.scaled <= floor[1] / RATIO
+    return is_near and not error.mismatch and not error.lost
 
 
 def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:

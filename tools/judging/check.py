@@ -10,7 +10,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,18 +23,17 @@ from tools.judging import correctness, disk, tensors
 from tools.judging.accuracy import has_numbers
 from tools.judging.asking import Inspection
 from tools.judging.correctness import Finding
-from tools.judging.described import AsBuilt, Compiled, Refused, SavedRows, Settings
+from tools.judging.described import AsBuilt, Compiled, Settings
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.script import POSITIVE_63, ROUNDS, Call, Case, Draw, Played, Poison, Script, State, Transform
-from tools.judging.tensors import Rows
+from tools.judging.player import Player
+from tools.judging.script import Call, Case, Draw, Played, Script
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
-COMPARED_BYTES = 64 << 20  # of one tensor of an output: of larger ones secretly chosen rows, others in each call
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
 
@@ -90,6 +89,8 @@ class Checks:
                 return self._beside_the_original(build, asks)
             except WorkloadError as error:
                 fault = error.__cause__
+                if isinstance(fault, WorkerFault) and fault.kind == "device_failed":
+                    break
                 if not (isinstance(fault, WorkerFault) and fault.survived):
                     raise
         return self._beside_the_original(build, "declared")
@@ -155,7 +156,7 @@ class Checks:
         try:
             built.result()
             took = _CompilesAgain(self.workload.cases).took
-            played = self._play(candidate, script, drawn, "candidate", took=took)
+            played = Player(self.workload, candidate, script, drawn, "candidate", took=took).play()
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
             settings = candidate.ask_for(Settings, "settings")
         except WorkerFault as fault:
@@ -169,9 +170,11 @@ class Checks:
         judge = partial(correctness.judge_script, script, played, baseline, wide, drawn, self.workload.rules, reference)
         finding = judge()
         with contextlib.suppress(WorkerFault):  # not all runs with operands rounded
-            if finding.of_numbers and self.workload.may_round(reference):
-                reference.ask("precision", name=self.workload.precision, as_tf32=True)
-                finding = judge(self._play(reference, script, drawn, "as-tf32", baseline, ()))
+            for how in self.workload.other_roundings(reference) if finding.of_numbers else ():
+                reference.ask("precision", **how)
+                finding = judge(Player(self.workload, reference, script, drawn, how["how"], baseline, ()).play())
+                if not finding.of_numbers:
+                    break
         if tripped:
             reason = f"it replaces {min(tripped)}, which the original does not"
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
@@ -259,14 +262,14 @@ class Checks:
         with blamed_on(self.setting.entry):
             try:
                 ready.result()
-                baseline = self._play(reference, script, drawn, "baseline")
+                baseline = Player(self.workload, reference, script, drawn, "baseline").play()
                 if expects_numbers:
                     self._expect_numbers(script, baseline)
                 if not self.workload.precision:
                     return baseline, baseline
                 written = correctness.written(script, baseline, drawn)
                 reference.ask("precision", name=self.workload.precision)
-                return baseline, self._play(reference, script, drawn, "truth", baseline, written)
+                return baseline, Player(self.workload, reference, script, drawn, "truth", baseline, written).play()
             except WorkerFault as fault:
                 if fault.kind == "disk_full":  # beside a candidate, which may be what fills it
                     raise DiskFull(fault.message) from fault
@@ -280,82 +283,6 @@ class Checks:
                 continue
             if not all(map(has_numbers, tensors.read(path).leaves)):
                 raise WorkerFault("degenerate", f"{step.label}: it answers no numbers")
-
-    def _play(
-        self,
-        worker: Worker,
-        script: Script,
-        inputs: Sequence[Path],
-        prefix: str,
-        like: Played | None = None,
-        written: Collection[int] | None = None,
-        took: Callable[[Case, float], None] = lambda case, seconds: None,
-    ) -> Played:
-        """Take a built worker through the script; it learns each input only when it is its turn.
-
-        Of the original's large outputs some rows are saved: those of `like`, or the same of all calls with one input.
-        `written` are the steps whose arguments are saved instead of all; then of the state only the buffers are, since
-        calls seldom write to parameters. `took` is told what each usual input took when it was new, as long as the
-        model is as it was built: seconds, with all that is compiled for it. Not the first after another state dict, for
-        which what made constants of its weights has to compile. Raises: WorkerFault, what `took` raises.
-        """
-        outputs: dict[int, Path] = {}
-        arguments: dict[int, Path] = {}
-        digests: dict[int, tuple[int, str]] = {}
-        saved_rows: dict[int, Rows] = {}
-        rows: dict[int, Rows] = {}  # by input
-        raised: dict[int, list[str]] = {}
-        most = 0 if self.workload.rules.needs_reference else COMPARED_BYTES
-        first_call_s, new_state, constants = 0.0, False, list(self.workload.constants)
-        new = {at for at, draw in enumerate(script.draws) if not draw.variant}
-        for index, step in enumerate(script.steps):
-            if isinstance(step, State):
-                new_state = bool(outputs)
-                worker.ask("load_state", path=worker.reveal(self.workload.states[step.which]))
-            elif isinstance(step, Transform):
-                new.clear()
-                worker.ask("transform", name=step.name)
-            elif isinstance(step, Poison):
-                worker.ask("poison")
-            else:
-                draw = script.draws[step.draw]
-                shown, phase = worker.reveal(inputs[step.draw]), draw.case.phase
-                if step.asks == "threads":
-                    worker.ask("stage", path=worker.reveal(inputs[0]), constants=constants, phase=phase)
-                worker.ask("stage", path=shown, how=step.how, constants=constants, phase=phase)
-                if step.asks == "refusal":
-                    if like is None:  # what is too much in one precision may not be in another
-                        raised[index] = worker.ask_for(Refused, "refused").raised
-                    continue
-                key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
-                begun = time.monotonic()
-                if step.asks == "threads":
-                    reply = worker.ask("call_together", key=key, rounds=1 if worker.role == "reference" else ROUNDS)
-                elif step.asks == "gradients" or not draw.is_compiled:
-                    reply = worker.ask("call_plainly", key=key, gradients=step.asks == "gradients")
-                else:
-                    reply = worker.ask("call", key=key)
-                call_s = time.monotonic() - begun
-                first_call_s = first_call_s or call_s
-                if step.draw in new and not new_state:
-                    took(draw.case, call_s)
-                new, new_state = new - {step.draw}, False
-                outputs[index] = worker.saved(f"{prefix}-{index}.out")
-                if worker.role == "reference":
-                    known = rows.get(step.draw) if like is None else like.rows[index]
-                    saved = worker.ask_for(SavedRows, "save", path=str(outputs[index]), most=most, rows=known)
-                    rows[step.draw] = saved_rows[index] = saved.rows
-                else:
-                    worker.ask("save", path=str(outputs[index]))
-                if written is None or index in written:
-                    arguments[index] = worker.saved(f"{prefix}-{index}.args")
-                    worker.ask("save_arguments", path=str(arguments[index]))
-                digests[index] = (key, str(reply.get("digest")))
-        state = None
-        if self.workload.states:
-            state = worker.saved(f"{prefix}.state")
-            worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
-        return Played(outputs, arguments, digests, state, first_call_s, saved_rows, raised)
 
 
 def begins_otherwise(mine: AsBuilt | None, theirs: AsBuilt | None, known: AsBuilt | None) -> str:

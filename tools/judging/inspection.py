@@ -37,6 +37,7 @@ UNSEEN = 3
 INTEGERS, MOST_SEEDS, MOST_SEEDS_S = 300, 64, 2.0  # of which one in a hundred is wrong; inputs, seconds of calls
 # of a call, above which two threads are not asked for; on a GPU, calls that torch.compile records do not stand them
 THREADS_S = 0.1
+PICKLED_BYTES = 1 << 30  # of a state dict: more takes longer than what it could show is worth
 STATES = 3  # tries of another state dict
 DEGENERATE_SEEDS = 4
 CALLS = 150  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 20 in turns with it
@@ -56,15 +57,65 @@ def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -
 
 
 def _inspect(found: Inspection, rng: random.Random) -> Workload:
-    worker = found.worker
-    told = _described(worker)
+    told = _described(found.worker)
     found.constants, found.mode = list(told.constants), told.mode
     found.recipe = None if told.recipe is None else told.recipe.model_dump()
-    saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
-    init = worker.take("init", found.keep / "init") if saved_init else None
-    is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
-    as_built = worker.ask_for(AsBuilt, "as_built", key=1) if is_module else None
+    saved_init = found.worker.ask_for(SavedInit, "save_init", path=str(found.worker.saved("init"))).saved
+    init = found.worker.take("init", found.keep / "init") if saved_init else None
+    is_module = found.worker.ask_for(Built, "build", mode=told.mode).is_module
+    as_built = found.worker.ask_for(AsBuilt, "as_built", key=1) if is_module else None
     states = {"a": _state(found, "a", "save_state")} if is_module else {}
+    cases, inputs = _measured(found, told, rng)
+    cheap, notes, device = cases[0], [*told.notes], told.environment.device
+    if states and not _add_second(states, found, cases, rng):
+        notes.append("it is asked with no other state dict, since the original answers others without a number")
+    _same_twice(found, cheap, rng)
+    rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
+    known = {} if rules.compare else _telling_answers(found, cheap, rules, rng)
+    unseen = _unseen_shapes(found, cases, rng)
+    leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
+    asked = {phase: variants.chosen(found, case, rules, rng) for phase, case in leading.items()}
+    answered = {phase: tuple(filter(None, each.values())) for phase, each in asked.items()}
+    refused = variants.refused(found, cheap, answered[cheap.phase], device, rng)
+    transforms = _transforms(found, cheap, states, rules, rng) if is_module else ()
+    not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
+    not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
+    is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
+    peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
+    # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
+    has_gradients = is_module and is_plain and not _is_of_16_bits(states)
+    return Workload(
+        form=told.form,
+        mode=told.mode,
+        cases=tuple(cases),
+        unseen=unseen,
+        variants=answered,
+        transforms=transforms,
+        constants=tuple(found.constants),
+        rules=rules,
+        is_module=is_module,
+        has_threads=is_plain and device == "cpu" and _answers_threads(found, cheap, rng, is_module),
+        gradient_bytes=found.gradient_bytes(cheap, rng) if has_gradients else None,
+        seeds=_seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
+        # from here on with other weights and types
+        without_effect=_strengthen(found, states, cases, rng) if is_module else [],
+        precision=_precision(found, cases, states, rules, known, rng) if is_module else "",
+        init=init,
+        states=states,
+        environment=told.environment.model_dump(),
+        inputs=inputs,
+        peak_bytes=peak_bytes,
+        recipe=found.recipe,
+        looked_up={phase: rows for phase, rows in found.looked_up.items() if rows},
+        refused=refused,
+        as_built=as_built,
+        not_asked=not_asked,
+        notes=notes,
+    )
+
+
+def _measured(found: Inspection, told: Described, rng: random.Random) -> tuple[list[Case], list[list[Path]]]:
+    """The declared cases with what a call of each takes, and inputs of each."""
     drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
     for declared in told.cases:
         case = Case(declared.phase, declared.shape, declared.work)
@@ -73,8 +124,9 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
-        found.looked_up[case.phase] = worker.ask_for(LookedUp, "lookups").rows
-        if (call_s := elapsed + sum(known.call_s for known, *_ in drawn)) * CALLS > worker.setting.budget_s:
+        found.looked_up[case.phase] = found.worker.ask_for(LookedUp, "lookups").rows
+        call_s = elapsed + sum(known.call_s for known, *_ in drawn)
+        if call_s * CALLS > found.worker.setting.budget_s:
             needed = f"measuring it takes {CALLS} of them, {call_s * CALLS / 60:.0f} minutes"
             raise WorkerFault("too_slow", f"a call takes {call_s:.1f} s, and {needed}")
         inputs = [found.take(found.draw(case, rng.randrange(1 << 31))) for _ in range(INPUTS)]
@@ -83,66 +135,24 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     # the smallest first everywhere: what compiles itself must meet the shapes in the same order in every worker, and in
     # every command of a run, in which two of about the same time may change places
     drawn.sort(key=lambda each: each[2])
-    cases = [case for case, *_ in drawn]
-    cheap, notes = cases[0], [*told.notes]
-    if states and not _add_second(states, found, cases, rng):
-        notes.append("it is asked with no other state dict, since the original answers others without a number")
-    _same_twice(found, cheap, rng)
-    rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
-    known: dict[int, Saved] = {}  # answers by seed
-    if not rules.compare:
-        seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
-        known = dict(zip(seeds, answers(found, cheap, rules, seeds), strict=True))
-        rights = [*known.values()]
-        if name := imposters.passing(rights, rights[0], rules):
-            seen = f"{name} would pass for the right answer to seed {seeds[0]} of {cheap.name}, in all its outputs"
-            raise WorkerFault("degenerate", f"{seen} (other seeds: {', '.join(map(str, seeds[1:]))})")
-    unseen = _unseen_shapes(found, cases, rng)
-    leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
-    device = told.environment.device
-    asked = {phase: variants.chosen(found, case, rules, device, rng) for phase, case in leading.items()}
-    answered = {phase: tuple(filter(None, each.values())) for phase, each in asked.items()}
-    refused = variants.refused(found, cheap, answered[cheap.phase], device, rng)
-    transforms = _transforms(found, cheap, states, rules, rng) if is_module else ()
-    not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
-    not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
-    is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
-    may_ask = is_plain and told.environment.device == "cpu" and cheap.call_s < THREADS_S
-    may_ask = may_ask and not (is_module and found.writes_state(cheap, rng))  # how often, threads would decide
-    has_threads = may_ask and found.answers_two_threads(cheap, rng, 4 * ROUNDS)
-    peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
-    # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
-    has_gradients = is_module and is_plain and not _is_of_16_bits(states)
-    gradient_bytes = found.gradient_bytes(cheap, rng) if has_gradients else None
-    without_effect = _strengthen(found, states, cases, rng) if is_module else []
-    precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
-    return Workload(
-        told.form,
-        told.mode,
-        tuple(cases),
-        unseen,
-        answered,
-        transforms,
-        tuple(found.constants),
-        rules,
-        is_module,
-        precision,
-        init,
-        states,
-        told.environment.model_dump(),
-        [inputs for _, inputs, _ in drawn],
-        peak_bytes,
-        found.recipe,
-        {phase: rows for phase, rows in found.looked_up.items() if rows},
-        gradient_bytes,
-        _seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
-        has_threads,
-        refused,
-        as_built,
-        not_asked,
-        without_effect,
-        notes,
-    )
+    return [case for case, *_ in drawn], [inputs for _, inputs, _ in drawn]
+
+
+def _telling_answers(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> dict[int, Saved]:
+    """The original's by seed, which differ from those of all imposters. Raises: WorkerFault."""
+    seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
+    rights = answers(found, case, rules, seeds)
+    if name := imposters.passing(rights, rights[0], rules):
+        seen = f"{name} would pass for the right answer to seed {seeds[0]} of {case.name}, in all its outputs"
+        raise WorkerFault("degenerate", f"{seen} (other seeds: {', '.join(map(str, seeds[1:]))})")
+    return dict(zip(seeds, rights, strict=True))
+
+
+def _answers_threads(found: Inspection, case: Case, rng: random.Random, is_module: bool) -> bool:
+    """Whether two may call it at once; not where calls write to a state: how often, threads would decide."""
+    if case.call_s >= THREADS_S or (is_module and found.writes_state(case, rng)):
+        return False
+    return found.answers_two_threads(case, rng, 4 * ROUNDS)
 
 
 def _seeds(saved: Saved, case: Case, states: Mapping[str, Path]) -> int:
@@ -252,7 +262,10 @@ def _transforms(
 ) -> tuple[str, ...]:
     """What the pristine model survives: it need not be copyable, but then a candidate need not either."""
     survived = []
+    is_large = states["a"].stat().st_size > PICKLED_BYTES
     for name in TRANSFORMS:
+        if name == "pickle" and is_large:
+            continue
         try:
             found.worker.ask("transform", name=name, seed=rng.randrange(1 << 31))
         except WorkerFault as fault:

@@ -140,15 +140,15 @@ class Script:
         return len({draw.seed for draw in self.draws if not draw.variant})
 
 
-@dataclass(frozen=True)
+@dataclass
 class Played:
     """What one worker saved while it played: outputs and arguments of each call, and the state at the end."""
 
     outputs: dict[int, Path]  # by index of the step
     arguments: dict[int, Path]
     digests: dict[int, tuple[int, str]]  # key and reply
-    state: Path | None
-    first_call_s: float  # with all that is compiled for it
+    state: Path | None = None
+    first_call_s: float = 0.0  # with all that is compiled for it
     rows: dict[int, Rows] = field(default_factory=dict)  # of large outputs of the original: what was saved
     raised: dict[int, list[str]] = field(default_factory=dict)  # where a refusal was asked for: classes, nearest first
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tools.judging import correctness, disk
 from tools.judging.clock import TimedOutput
@@ -36,18 +37,22 @@ def check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput])
     """`reference` has read the entry. Raises: WorkerFault, SandboxError."""
     found = _check(reference, workload, outputs)
     with contextlib.suppress(WorkerFault):  # not all runs with operands rounded
-        if found.of_numbers and workload.may_round(reference):
-            return _check(reference, workload, outputs, as_tf32=True)
+        for how in workload.other_roundings(reference) if found.of_numbers else ():
+            found = _check(reference, workload, outputs, how)
+            if not found.of_numbers:
+                break
     return found
 
 
-def _check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput], as_tf32: bool = False) -> Finding:
+def _check(
+    reference: Worker, workload: Workload, outputs: Sequence[TimedOutput], how: Mapping[str, Any] | None = None
+) -> Finding:
     left, parts = deque(outputs), list[Finding]()
     while left and not (parts and parts[-1].verdict):
         try:
             reference.ask("build", mode=workload.mode)
             answered = _answered(reference, workload, left)
-            rounded = _rounded(reference, workload, answered) if as_tf32 else {}
+            rounded = _rounded(reference, workload, answered, how) if how else {}
             compared = _compared(reference, workload, answered, rounded)
             parts.append(correctness.judge_calls(compared, workload.rules, reference))
         finally:
@@ -82,11 +87,13 @@ def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -
     return found
 
 
-def _rounded(reference: Worker, workload: Workload, answered: Mapping[Path, _Answered]) -> dict[Path, Path]:
-    """The truth with operands rounded, for each file with the original's answer."""
-    reference.ask("precision", name=workload.precision, as_tf32=True)
+def _rounded(
+    reference: Worker, workload: Workload, answered: Mapping[Path, _Answered], how: Mapping[str, Any]
+) -> dict[Path, Path]:
+    """What the original might have answered, for each file with its answer."""
+    reference.ask("precision", **how)
     _load(reference, workload)
-    return {baseline: _wide(reference, workload, each, f"tf32-{baseline.name}") for baseline, each in answered.items()}
+    return {at: _again(reference, workload, each, f"{how['how']}-{at.name}") for at, each in answered.items()}
 
 
 def _compared(
@@ -97,17 +104,17 @@ def _compared(
         reference.ask("precision", name=workload.precision)
         _load(reference, workload)
     for baseline, each in answered.items():
-        timed, as_tf32 = each.timed, rounded.get(baseline)
-        truth = _wide(reference, workload, each, f"truth-{baseline.name}") if workload.precision else baseline
+        timed, other = each.timed, rounded.get(baseline)
+        truth = _again(reference, workload, each, f"truth-{baseline.name}") if workload.precision else baseline
         phase = workload.cases[timed.case].phase
         files = timed.output, baseline, truth
-        yield Compared("timed call", f"case {timed.case}", phase, *files, timed.commitment, as_tf32, each.rows)
+        yield Compared("timed call", f"case {timed.case}", phase, *files, timed.commitment, other, each.rows)
         with disk.in_the_hands_of_a_worker():
-            for path in {baseline, truth, *([as_tf32] if as_tf32 else [])}:
+            for path in {baseline, truth, *([other] if other else [])}:
                 path.unlink(missing_ok=True)
 
 
-def _wide(reference: Worker, workload: Workload, wanted: _Answered, name: str) -> Path:
+def _again(reference: Worker, workload: Workload, wanted: _Answered, name: str) -> Path:
     _call(reference, workload, wanted.timed)
     into = reference.saved(name)
     reference.ask("save", path=str(into), rows=wanted.rows)

@@ -23,7 +23,6 @@ VARIANTS = (
     ("padded, gaps",),
     ("masks of another type",),
     ("minus one",),
-    ("beyond 32 bits",),
     ("one more", "twice as many"),
     ("half as long, tiny, a row of zeros", "half as long, tiny", "tiny, a row of zeros", "tiny"),
     ("one row, four times as long, strided", "one row, twice as long, strided", "one row, strided", "one row", STRIDED),
@@ -31,22 +30,21 @@ VARIANTS = (
     (f"wider images, {OTHER_TYPE}", OTHER_TYPE, "wider images"),  # what has a width of its own takes no other
     ("three rows, not a number", NOT_A_NUMBER),
 )
-USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "minus one", "beyond 32 bits"}  # which leave the size of results as it is
+USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "minus one"}  # which leave the size of results as it is
 # which may be too much for the original, and are asked where it raises
 REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
 LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
-SHAKEN = {"constant": "constant but for rounding"}
+SHAKEN = {"constant": "constant but for rounding", "nearly constant": "nearly constant, but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 
 
-def chosen(found: Inspection, case: Case, rules: Rules, device: str, rng: random.Random) -> dict[str, str]:
+def chosen(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> dict[str, str]:
     """By kind of what makes a difference to the arguments: what is asked of it, empty where nothing is."""
     usual = None if rules.compare else answers(found, case, rules, [rng.randrange(1 << 31)])[0].head(imposters.HEAD)
     found_of = {}
     for kind in VARIANTS:
-        names = [name for name in kind if not _is_too_long(case, name) and not _ends(name, device)]
-        names = [name for name in names if found.changes(case, 0, name)]
+        names = [name for name in kind if not _is_too_long(case, name) and found.changes(case, 0, name)]
         if names:
             found_of[names[-1]] = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
     return found_of
@@ -56,11 +54,6 @@ def _is_too_long(case: Case, variant: str) -> bool:
     return case.call_s > LONGER_S and any(name in variant for name in LONGER)
 
 
-def _ends(variant: str, device: str) -> bool:
-    """Whether it may well end the process, as on a device what names no row does, where it does not go unnoticed."""
-    return device != "cpu" and variant in ("no such row", "beyond 32 bits")
-
-
 def refused(found: Inspection, case: Case, answered: Sequence[str], device: str, rng: random.Random) -> tuple[str, ...]:
     """What the original raises at."""
     names = [name for name in REFUSABLE if not any(name in variant for variant in answered)]
@@ -68,7 +61,8 @@ def refused(found: Inspection, case: Case, answered: Sequence[str], device: str,
         name
         for name in names
         if not _is_too_long(case, name)
-        and not _ends(name, device)
+        # on a device, what names no row ends the process, or goes unnoticed
+        and not (name == "no such row" and device != "cpu")
         and found.refuses(case, rng.randrange(1 << 31), name)
     )
 
@@ -104,6 +98,8 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
 
 def is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
-    """Whether the original's answer moves no more than rounding does where values, or its weights, do by as much."""
+    """Whether the original's answer moves by a part of what rounding may do to it, where values or its weights move by
+    rounding: what amplifies that, as a norm of values that are nearly the same, differs from itself compiled.
+    """
     shaken = answers(found, case, rules, [seed], variant)[0].head(imposters.HEAD)
-    return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
+    return here.forms == shaken.forms and all(map(accuracy.is_next_to, shaken.leaves, here.leaves))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,9 +58,14 @@ class Workload:
         device_bytes = int(self.environment.get("gpu_memory_bytes") or 0)
         return not device_bytes or copies * max(peak_bytes, self.peak_bytes) < MEMORY_IN_USE * device_bytes
 
-    def may_round(self, reference: Worker) -> bool:
-        """Whether the target's settings allow TF32, and there is a truth to compare it with. Raises: WorkerFault."""
-        return self.device == "cuda" and bool(self.precision) and reference.ask("tf32").get("allowed") is True
+    def other_roundings(self, reference: Worker) -> Iterator[dict[str, Any]]:
+        """Arguments of `precision` by which the original answers as it might have: what it errs once is one of many.
+        None where there is no truth. Raises: WorkerFault.
+        """
+        if self.precision and self.device == "cuda" and reference.ask("tf32").get("allowed") is True:
+            yield {"name": self.precision, "how": "tf32"}
+        if self.precision:
+            yield {"how": "shaken"}
 
     @property
     def device(self) -> str:

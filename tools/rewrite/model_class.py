@@ -29,8 +29,11 @@ _CONVOLUTION = re.compile(r"_?conv(_transpose)?[123]d|_?convolution")  # functio
 
 def find(observation: Observation) -> list[Site]:
     """The outermost module classes that are the target's own: several where it calls several, the dearest first."""
-    found = observation.callable.outermost[:MOST_ROOTS]
-    return [of_class("compile", row, None if row.path else 1.0, paths=[row.path], methods=row.methods) for row in found]
+    share_of = {path: row.inclusive_share for row in observation.classes for path in row.paths}
+    found = [(share_of.get(row.path) if row.path else 1.0, row) for row in observation.callable.outermost]
+    # as they are called again: a script pays in the first call of each for what libraries do first
+    found.sort(key=lambda each: -(each[0] or 0.0))
+    return [of_class("compile", row, share, paths=[row.path], methods=row.methods) for share, row in found[:MOST_ROOTS]]
 
 
 def regions(observation: Observation) -> list[Site]:

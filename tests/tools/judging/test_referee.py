@@ -15,7 +15,7 @@ import pytest
 from sandbox.contract import Ended
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging import check, clock, correctness, tensors, timed_outputs
+from tools.judging import check, clock, correctness, player, tensors, timed_outputs
 from tools.judging.check import Checks
 from tools.judging.clock import DidNotHoldStill, SideFault, TimedOutput, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison
@@ -272,7 +272,7 @@ def test_the_check_compares_rows_of_large_outputs(
     change: str, verdict: str | None, arena: Arena, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     arena = arena.with_guest(tmp_path, FEWER_ROWS)
-    monkeypatch.setattr(check, "COMPARED_BYTES", 4 * 256 * 4)
+    monkeypatch.setattr(player, "COMPARED_BYTES", 4 * 256 * 4)
     checked = arena.referee.check(arena.appended(f"rows-{verdict}", IN_ROWS % change))
     assert checked.finding.verdict == verdict, checked.finding.reason
 

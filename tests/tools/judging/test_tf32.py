@@ -18,9 +18,10 @@ from sandbox.guest.reference import Reference
 from tests.evals.arena import Arena
 from tests.files import write_files
 from tests.tools.judging.test_referee import compared
-from tools.judging import accuracy, clock, correctness
+from tools.judging import accuracy, clock, correctness, tensors
 from tools.judging.correctness import Compared, Rules
 from tools.judging.tensors import Leaf
+from tools.judging.worker import Worker
 from tools.judging.workload import Workload
 
 ROUNDING = """
@@ -81,9 +82,9 @@ def test_what_an_entry_selects_is_compared_with_what_it_selects_of_the_rounded_t
         guest_tensors.save(str(tmp_path / name), torch.ones(2))
     reference.saved = lambda name: tmp_path / "truth"  # whatever it selects
     paths = (tmp_path / name for name in ("candidate", "baseline", "truth"))
-    call = Compared("a call", "group", "", *paths, as_tf32=tmp_path / "rounded")
+    call = Compared("a call", "group", "", *paths, rounded=tmp_path / "rounded")
     selected, _ = correctness._Owner(Rules(outputs=True), reference).select(call)
-    assert selected.as_tf32 == tmp_path / "truth" and str(tmp_path / "rounded") in asked
+    assert selected.rounded == tmp_path / "truth" and str(tmp_path / "rounded") in asked
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
@@ -111,7 +112,12 @@ def test_a_candidate_may_err_as_tf32_does_where_that_is_allowed(
     allowed: bool, arena: Arena, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """When it is checked and while it is timed."""
-    monkeypatch.setattr(Workload, "may_round", lambda self, reference: reference.ask("tf32")["allowed"])
+
+    def ways(self: Workload, reference: Worker) -> list[dict[str, str]]:
+        """On a CPU as on a device."""
+        return [{"name": self.precision, "how": "tf32"}] if reference.ask("tf32")["allowed"] else [{"how": "shaken"}]
+
+    monkeypatch.setattr(Workload, "other_roundings", ways)
     if allowed:
         arena = arena.with_guest(tmp_path, ALLOWED)
     coarse = arena.appended(f"coarse-{allowed}", ROUNDING)
@@ -149,3 +155,23 @@ def test_it_is_no_excuse_where_the_model_is_not_of_float32(
         reference.op_build()
         reference.op_precision("float64")
     assert reference.op_tf32() == {"allowed": allowed}
+
+
+def test_shaken_the_original_answers_with_all_that_goes_into_it_moved_by_rounding(tmp_path: Path) -> None:
+    tree = write_files(tmp_path / "tree", {"bench.py": DOUBLE.replace("float64", "float32")})
+    reference = Reference(str(tree), "bench.py")
+    saved = {name: str(tmp_path / name) for name in ("state", "input", "plain", "wide", "shaken")}
+    with torch.enable_grad():
+        reference.op_build()
+        reference.op_save_state(saved["state"])
+        reference.op_draw({saved["input"]: 1})
+        for name, how in (("plain", {}), ("wide", {"name": "float64"}), ("shaken", {"how": "shaken"})):
+            if how:
+                reference.op_precision(**how)
+            reference.op_load_state(saved["state"])
+            reference.op_stage(saved["input"])
+            reference.op_call(1)
+            reference.op_save(saved[name])
+    plain, wide, shaken = (tensors.read(Path(saved[name])).leaves[0] for name in ("plain", "wide", "shaken"))
+    errors = [accuracy.leaf_error(each, wide, plain).row for each in (plain, shaken)]
+    assert 0 < errors[0] < errors[1] < 1e-6

@@ -82,12 +82,27 @@ def test_the_truth_saves_buffers_without_parameters(tmp_path: Path) -> None:
     assert set(everything) - set(buffers) == {"weight", "bias"} and "running_mean" in buffers
 
 
+def test_an_answer_that_comes_again_may_be_off_by_as_much_as_the_original_is(path: Any) -> None:
+    torch.manual_seed(0)
+    truth, repeats = torch.randn(8, 16), Script((), (Call("repeat", 0), Call("repeat: same data", 0)))
+    original, once = rounded(truth, 0.01), [path(rounded(truth, 0.01))]
+
+    def judged(again: torch.Tensor) -> None:
+        answers = [path(each) for each in (original, original, truth, truth)]
+        candidate, theirs, wide = [*once, path(again)], answers[:2], answers[2:]
+        correctness._repeats(repeats, *(played([], each) for each in (candidate, theirs, wide)))
+
+    judged(rounded(truth, 0.005))
+    with pytest.raises(correctness._Failed, match="not the same as before"):
+        judged(rounded(truth, 0.1))
+
+
 @pytest.mark.parametrize("second", [torch.ones(3), [torch.ones(2), torch.ones(2)]])
 def test_two_answers_of_other_shapes_are_not_deterministic(second: Any, path: Any, tmp_path: Path) -> None:
     both = [path(torch.ones(2)), path(second)]
     answers = [tensors.read(each) for each in both]
     repeats = Script((), (Call("repeat", 0), Call("repeat: after poison", 0)))
-    correctness._repeats(repeats, played([], both), played([], both))
+    correctness._repeats(repeats, *(played([], both) for _ in range(3)))
     for rights in (answers, answers[::-1]):
         assert imposters.passing(rights, rights[0], Rules()) == ""
     found: Any = SimpleNamespace(run_once=lambda case, seed: (answers.pop(0), 0.0))

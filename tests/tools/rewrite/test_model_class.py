@@ -118,3 +118,16 @@ OTHERS = ("conv2d_kernel", "convert", "mm")
 def test_convolutions_are_known_by_their_operations(name: str, share: float) -> None:
     ops = [OpShare(name=name, share=0.5, count=1), OpShare(name="add", share=0.5, count=1)]
     assert model_class.convolution_share(Observation.model_construct(ops=ops)) == share
+
+
+def test_the_class_that_takes_most_of_the_time_when_it_is_called_again_comes_first(tmp_path: Path) -> None:
+    seen = target(tmp_path).observe()
+    (model,), (row, *_) = seen.callable.outermost, seen.classes
+    named = {name: model.model_copy(update={"name": name, "path": name}) for name in ("Encoder", "Decoder")}
+    classes = [
+        row.model_copy(update={"name": name, "paths": [name], "inclusive_share": share})
+        for name, share in (("Encoder", 0.05), ("Decoder", 0.95))
+    ]
+    called = seen.callable.model_copy(update={"outermost": [*named.values()]})
+    sites = model_class.find(seen.model_copy(update={"callable": called, "classes": classes}))
+    assert [(site.module_class, site.share) for site in sites] == [("Decoder", 0.95), ("Encoder", 0.05)]
