@@ -344,13 +344,6 @@ def fails(leaf: Leaf, truth: Leaf, baseline: Leaf) -> str:
     return worst or judge_excess(excess(error, baseline_error, leaf.dtype))
 
 
-def is_next_to(leaf: Leaf, original: Leaf) -> bool:
-    """Whether it differs by no more than a `RATIO`-th of the floors."""
-    error, floor = leaf_error(leaf, original, original), FLOORS.get(leaf.dtype, FLOAT8_FLOOR)
-    is_near = error.row <= floor[0] / RATIO and error.scaled <= floor[1] / RATIO
-    return is_near and not error.mismatch and not error.lost
-
-
 def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:
     """The owner's own tolerance, when the entry declares one: |x - b| <= atol + rtol * |b|. Empty when it holds."""
     if original.is_exact:

@@ -12,6 +12,7 @@ from tools.judging.tensors import Rows
 from tools.plain_text import plain
 
 SEEDS = 10
+FRESH = 2  # inputs more, before anything is done to the model
 ROUNDS = 4  # calls of each of two threads
 # of some weights, as programs make them, by what stands for it in the guest's states.py
 CHANGES = {
@@ -195,6 +196,9 @@ def write_script(
     for case in cases[1:]:  # one of them each, another for each candidate
         for variant in rng.sample([*variants.get(case.phase, ())], 1 if variants.get(case.phase) else 0):
             call(f"{variant} values", draw(case, variant))
+    fresh = seeds - len({each.seed for each in draws if not each.variant and each.case in cases}) - len(transforms) - 1
+    for _ in range(max(FRESH, fresh)):  # of a model that nobody has changed, so that one that compiles again is seen
+        call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
     elsewhere = [case for case in cases if case.phase != cheap.phase]
 
     def change(name: str, seed: int, others: Sequence[Case]) -> None:
@@ -212,9 +216,6 @@ def write_script(
         steps.append(State("a"))
     moved = [name for name in transforms if name not in CHANGES]
     call("fresh seed", draw(cheap))
-    # others may be left out, where the original does not answer them
-    while len({each.seed for each in draws if not each.variant and each.case in cases}) < seeds - len(moved):
-        call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
     for name in moved:
         change(name, 0, elsewhere)
     return Script(tuple(draws), tuple(steps))

@@ -34,7 +34,7 @@ USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "minus one"}  # which leave the size of
 # which may be too much for the original, and are asked where it raises
 REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
 LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
-SHAKEN = {"constant": "constant but for rounding", "nearly constant": "nearly constant, but for rounding"}
+SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 
@@ -98,8 +98,6 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
 
 def is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
-    """Whether the original's answer moves by a part of what rounding may do to it, where values or its weights move by
-    rounding: what amplifies that, as a norm of values that are nearly the same, differs from itself compiled.
-    """
+    """Whether the original's answer moves no more than rounding does where values, or its weights, do by as much."""
     shaken = answers(found, case, rules, [seed], variant)[0].head(imposters.HEAD)
-    return here.forms == shaken.forms and all(map(accuracy.is_next_to, shaken.leaves, here.leaves))
+    return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
