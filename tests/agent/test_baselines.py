@@ -339,7 +339,7 @@ def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as
     ("before", "takes", "verdict", "purpose"),
     [
         pytest.param("", "0.4", "kept", "baselines, plain", marks=pytest.mark.slow),
-        ("audit_compute,", "0.4", "kept", "compile_model-1"),
+        pytest.param("audit_compute,", "0.4", "kept", "compile_model-1", marks=pytest.mark.slow),
         pytest.param("", "1.6", "slower", "baselines, plain", marks=pytest.mark.slow),
         pytest.param("", "0.96", "kept", "compile_model-1", marks=pytest.mark.slow),
     ],

@@ -37,6 +37,7 @@ def ran_until(purpose: str, tmp_path: Path) -> Ran:
     return agent(target, tmp_path / "runs", *MINUTES, "--steps", steps, **{IS_UP: purpose})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("purpose", "step"), [("fuse_projections-1", "fuse_projections"), ("whole", "compose_stack")])
 def test_what_is_proven_when_the_time_is_over_is_handed_over(purpose: str, step: str, tmp_path: Path) -> None:
     ran = ran_until(purpose, tmp_path)

@@ -82,6 +82,7 @@ def test_what_needs_another_change_is_tried_again_on_the_whole_stack(place: Path
     assert [kept.step for kept in ran.report.kept] == ["fuse_projections", "compose_stack"]
 
 
+@pytest.mark.slow
 def test_what_no_longer_fits_or_pays_is_said(place: Path, target: Path, first: Ran) -> None:
     changed = place / "rewritten"
     shutil.copytree(target, changed)

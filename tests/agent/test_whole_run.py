@@ -89,6 +89,7 @@ def test_it_keeps_something_whatever_the_repository_holds(ran: Ran, target: Path
     assert not {a.id for a in dropped} & {kept.attempt for kept in ran.report.kept}
 
 
+@pytest.mark.slow
 def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed_over(tmp_path: Path) -> None:
     target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})
     ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{NO_GAIN: "whole stack"})
@@ -100,6 +101,7 @@ def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed
     assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_worth_nothing_in_the_whole_is_dropped_and_said_to_be(tmp_path: Path) -> None:
     target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
     steps = "profile_baseline,audit_compute,fuse_projections,compose_stack"
@@ -146,6 +148,7 @@ def unsteady(target: Path, runs: Path, taken: float) -> tuple[Ran, str]:
     return ran, note
 
 
+@pytest.mark.slow
 def test_a_whole_that_is_measured_at_an_unsteady_pace_is_counted_low(tmp_path: Path) -> None:
     target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})
     ran, note = unsteady(target, tmp_path / "runs", 1.05)
@@ -168,6 +171,7 @@ def test_a_read_only_repository_gets_its_result_as_a_folder_and_no_speedup_that_
     assert ran.report.speedup is None and note.startswith("The whole could not be measured")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purpose", ["aa", "whole stack"])
 def test_a_guard_that_fires_on_the_original_ends_no_run(purpose: str, tmp_path: Path) -> None:
     target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})

@@ -282,6 +282,7 @@ def test_an_honest_change_of_the_same_kind_is_right(referee: Referee, tmp_path: 
     assert found.verdict is None, found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.weaken])
 def test_it_passes_without_what_sees_it(
     referee: Referee, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -103,6 +103,7 @@ def outside(**given: Any) -> Outside:
     return Outside(uid=1000, gid=1000, channel=Path("/c/channel"), init=("/python", "/init.py"), view=(), **given)
 
 
+@pytest.mark.slow
 def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command of a check and of a comparison, as the referee starts them."""
     started: list[Command] = []

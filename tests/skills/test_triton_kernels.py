@@ -35,7 +35,13 @@ def answers(x: torch.Tensor, weight: torch.Tensor) -> dict[str, Any]:
 
 
 @needs_triton
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(400)])])
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(400)]),
+    ],
+)
 def test_the_kernels_agree_with_float64_on_awkward_shapes(device: str) -> None:
     env = {**os.environ, **({"TRITON_INTERPRET": "1"} if device == "cpu" else {})}
     script = str(Path(__file__).with_name("triton_errors.py"))

@@ -116,7 +116,7 @@ def connected(tmp_path: Path, *options: str, connect: Any = on_stdio) -> Iterato
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("connect", [on_stdio, on_http])
+@pytest.mark.parametrize("connect", [on_stdio, pytest.param(on_http, marks=pytest.mark.slow)])
 @pytest.mark.guard("marked text", "MCP server")
 def test_an_outside_agent_brings_a_change_to_the_stack(
     connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

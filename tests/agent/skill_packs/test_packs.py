@@ -132,6 +132,7 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*agent, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -> None:
     assert all(name in command("skills", "list", cwd=tmp_path).stdout for name in NAMES)
     assert command("skills", "validate", cwd=tmp_path).stdout.count(": valid") == len(NAMES)

@@ -74,9 +74,9 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     ("body", "verdict", "says"),
     [
         (QUICK, "kept", ""),
-        (HUNGRY, "broken", "KiB a call"),
+        pytest.param(HUNGRY, "broken", "KiB a call", marks=pytest.mark.slow),
         (ONE_SHAPE, "slower", "for another size"),
-        (PUT_OFF, "neutral", "in a row are not"),
+        pytest.param(PUT_OFF, "neutral", "in a row are not", marks=pytest.mark.slow),
     ],
     ids=["quick", "hungry", "one shape", "put off"],
 )

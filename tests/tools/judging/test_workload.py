@@ -24,6 +24,7 @@ VARIANTS = (
 SHAPES = "\ndef shapes():\n    return [{'rows': 64}, {'rows': 4}, {'rows': 16}]\n"
 
 
+@pytest.mark.slow
 def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -> None:
     """Two of about the same time would change places from one command of a run to the next."""
     entry = linear(first="__import__('time').sleep(0.5 / len(x))", more=SHAPES)

@@ -127,6 +127,7 @@ def run(tree: Path, library: Path, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_library_code_is_changed_in_a_copy(tmp_path: Path, target: Path, library: Path, seen: Observation) -> None:
     view = overlay.view(target, "bench.py", seen, tmp_path / "view")
     assert view.copies == {"optimized/overlay/layerlib.layers.py": "layerlib.layers"}
