@@ -19,7 +19,7 @@ demo: setup ## make the example model in evals/tasks/decoder faster (in a copy w
 	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 6.5 --yes
 
 TWO_AT_A_TIME := --numprocesses=2 --dist=worksteal
-test: setup ## run the quick tests, in a quarter of an hour on two cores: two at a time, then those that judge by the real clock
+test: setup ## run the quick tests, in ten minutes on two cores: two at a time, then those that judge by the real clock
 	@$(VENV)/python -m pytest $(TWO_AT_A_TIME) --durations=10 -m "not alone and not slow and not gpu"
 	@$(VENV)/python -m pytest --durations=10 -m "alone and not slow and not gpu"
 

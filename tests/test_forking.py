@@ -48,6 +48,7 @@ def ended(process: Process) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_a_script_finds_what_it_would_find_in_an_interpreter_of_its_own(
     start: Callable[..., Process], tmp_path: Path
 ) -> None:

@@ -137,7 +137,6 @@ def outside_of_marks(said: str) -> str:
     return re.sub(r"<(output|data)\b[^>]*>\n.*?\n</\1>", "", said, flags=re.DOTALL)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.guard("marked text", "obedient model", "secret files", "model key")
 def test_a_model_that_takes_orders_from_a_repository_reaches_nothing(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def refused(compiler: Compiler, path: Path, **given: object) -> tuple[str, str]:
     return refusal.kind, f"{error.message} {error.hint}"
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "spilling" else []) for name in SOURCES]
+)
 def test_a_kernel_compiles_for_every_architecture_with_the_waves_that_llvm_counts(name: str, compiled: Compile) -> None:
     for each in compiled(name).results:
         assert not each.error

@@ -75,7 +75,7 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     [
         (QUICK, "kept", ""),
         pytest.param(HUNGRY, "broken", "KiB a call", marks=pytest.mark.slow),
-        (ONE_SHAPE, "slower", "for another size"),
+        pytest.param(ONE_SHAPE, "slower", "for another size", marks=pytest.mark.slow),
         pytest.param(PUT_OFF, "neutral", "in a row are not", marks=pytest.mark.slow),
     ],
     ids=["quick", "hungry", "one shape", "put off"],

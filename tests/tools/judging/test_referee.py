@@ -33,6 +33,7 @@ def compared(arena: Arena, incumbent: Build, candidate: Build, restarts: int = 1
     return arena.referee.clock.compare(request)
 
 
+@pytest.mark.slow
 def test_a_model_without_room_beside_another_is_judged_too(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workload, "fits", lambda self, copies, peak_bytes=0: False)
     assert arena.referee.check(arena.referee.pristine).finding.verdict is None

@@ -68,6 +68,7 @@ def test_a_failed_run_is_a_note(
     assert any(says in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_what_the_machine_reaches_is_measured_once(arena: Arena, tmp_path: Path) -> None:
     environment = dict(arena.referee.workload.environment)
     found, notes = reach.ceilings(arena.referee.setting, environment, tmp_path)
