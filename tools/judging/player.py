@@ -47,7 +47,7 @@ class Player:
                 self.worker.ask("load_state", path=self.worker.reveal(self.workload.states[step.which]))
             elif isinstance(step, Transform):
                 new.clear()
-                self.worker.ask("transform", name=step.name)
+                self.worker.ask("transform", name=step.name, seed=step.seed)
             elif isinstance(step, Poison):
                 self.worker.ask("poison")
             else:
