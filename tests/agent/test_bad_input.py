@@ -108,22 +108,22 @@ BAD_ENTRIES: dict[str, tuple[str, int, str]] = {
     ),
     "inputs of no known kind": (GOOD.replace("return (torch.randn", "return str(torch.randn"), 42, "tuple or a dict"),
     "an unknown mode": (GOOD + "\nmode = 'eval'", 42, "'inference' or 'training'"),
+    "one that prints a gigabyte": ("import sys\nwhile True:\n    sys.stdout.write('x' * 1000000)", 48, ""),
+    "one that prints before it ends": (
+        "print('weights are being fetched', flush=True)\nimport os\nos._exit(3)",
+        62,
+        "exit status 3\nThe last it printed:\nweights are being fetched",
+    ),
 }
 # each of these is ended or told apart in another way than the rest
 ENDED = {
     "one that hangs": ("import time\ntime.sleep(3600)", 47, "--time-limit", "--time-limit", "4"),
-    "one that prints a gigabyte": ("import sys\nwhile True:\n    sys.stdout.write('x' * 1000000)", 48, ""),
     "one that allocates until it dies": (
         "keep = []\nwhile True:\n    keep.append(bytearray(1 << 24))",
         61,
         "--memory-gib",
         "--memory-gib",
         "0.7",
-    ),
-    "one that prints before it ends": (
-        "print('weights are being fetched', flush=True)\nimport os\nos._exit(3)",
-        62,
-        "exit status 3\nThe last it printed:\nweights are being fetched",
     ),
 }
 

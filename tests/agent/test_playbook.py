@@ -68,6 +68,7 @@ def test_tasks_get_the_candidate_that_they_are_there_for(tmp_path: Path, task: s
     assert same_results(target, applied(target, candidates[0]))
 
 
+@pytest.mark.slow
 def test_the_whole_playbook_stacks_up(tmp_path: Path) -> None:
     before = target = copy_of(tmp_path, "decoder")
     for step in ("audit_compute", "fuse_projections", "swap_attention"):

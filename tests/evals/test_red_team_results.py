@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tools.judging.worker import Build
 
 pytestmark = pytest.mark.guard("red team")
 
-CAUGHT = {  # verdict, and words of the reason
+CAUGHT = {  # verdict, and a pattern in the reason
     "01_patched_timers": ("refused", "which the original does not"),
     "04_lazy_result": ("wrong", "kind"),
     "05_stale_memory": ("wrong", "off by"),
@@ -29,7 +30,7 @@ CAUGHT = {  # verdict, and words of the reason
     "30_baked_weights": ("wrong", "second state dict"),
     "beyond_version_of_inputs": ("wrong", "same pointers"),
     "beyond_version_of_weights": ("wrong", "after weights changed"),
-    "beyond_version_of_buffers": ("wrong", "after weights changed"),
+    "beyond_version_of_buffers": ("wrong", "after (weights changed|scale_buffers)"),
     "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
     "beyond_staged_ahead": ("refused", "tensors.Loaded.__init__"),
 }
@@ -43,7 +44,7 @@ CAUGHT = {  # verdict, and words of the reason
 def test_it_is_caught_by_the_check(arena: Arena, cheat: str) -> None:
     verdict, says = CAUGHT[cheat]
     found = arena.check(cheat)
-    assert (found.verdict, says in found.reason) == (verdict, True), found.reason
+    assert found.verdict == verdict and re.search(says, found.reason), found.reason
 
 
 # -- the same without the guards

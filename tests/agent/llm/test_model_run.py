@@ -162,7 +162,7 @@ def test_a_key_that_no_request_can_hold_is_in_no_message(tmp_path: Path, key: st
     [
         ("", "", 92, "There is no key for scripted."),
         ("127.0.0.1:1", "sk-the-secret", 91, "no address of an endpoint"),
-        ("http://me:sk-the-secret@host/v1", "x", 91, "holds a name or a password"),
+        pytest.param("http://me:sk-the-secret@host/v1", "x", 91, "holds a name or a password", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_missing_is_said_before_anybody_is_asked(

@@ -88,7 +88,7 @@ def test_a_candidates_kernels_are_described_by_what_the_entry_launches(look: Cal
     ("kernels", "faults"),
     [
         (source_of("spilling"), ["are spilled", "bytes of scratch a lane"]),
-        (IMPORTS + HUGE, ["bytes of LDS, of which there are 65536"]),
+        pytest.param(IMPORTS + HUGE, ["bytes of LDS, of which there are 65536"], marks=pytest.mark.slow),
         (IMPORTS + WRONG, ["wrong (kernels.py) on gfx950: it does not compile", "power of 2"]),
     ],
 )
