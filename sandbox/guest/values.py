@@ -89,12 +89,20 @@ def _with_gaps(flat):
 
 
 def _minus_one(tensor):
-    """In every fourth place of integers that are no mask."""
+    """In every fourth place of integers that are no mask; of positions the first."""
     if not is_integer(tensor) or tensor.dtype == torch.uint8 or _meanings(tensor):
         return tensor
     found = tensor.clone()
-    found.flatten()[::4] = -1
+    if _are_positions(tensor):
+        found[..., 0] = -1
+    else:
+        found.flatten()[::4] = -1
     return found
+
+
+def _are_positions(tensor):
+    """Of which none comes twice: of what is written to one place twice, either may be left."""
+    return is_integer(tensor) and tensor.dim() > 0 and tensor.shape[-1] > 1 and bool((tensor.diff() > 0).all())
 
 
 def _any(tensor, rows, generator):
@@ -230,7 +238,7 @@ def _alike(apart):
     """All the same, floating-point numbers but for this share of themselves."""
 
     def made(tensor):
-        if not tensor.numel():
+        if not tensor.numel() or _are_positions(tensor):
             return tensor
         same = tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
         share = apart(tensor) if callable(apart) else apart

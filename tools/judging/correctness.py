@@ -182,10 +182,10 @@ def _one_call(
             return
         if differs := accuracy.same_form(mine, theirs, truth):
             raise _Failed("wrong", f"{call.label}: what outputs() selects: {differs}")
-    if rules.tolerance or [leaf.shape for leaf in theirs.leaves] != [leaf.shape for leaf in truth.leaves]:
+    if rules.tolerance or theirs.shapes != truth.shapes:
         truth = theirs  # as where shapes depend on values, and a wider type has another number of them
     rounded = None if call.rounded is None else tensors.read(call.rounded)
-    if rounded is not None and rounded.forms != truth.forms:
+    if rounded is not None and rounded.shapes != truth.shapes:
         rounded = None
     for index, (m, b, t) in enumerate(zip(mine.leaves, theirs.leaves, truth.leaves, strict=True)):
         if b.is_exact and not call.has_numbers:
@@ -329,7 +329,7 @@ def _repeats(script: Script, candidate: Played, baseline: Played, truth: Played)
         )
         mine = [each.some(baseline.rows.get(index, ())) for each in mine]
         wide = tensors.read(truth.outputs[index])
-        if [leaf.shape for leaf in wide.leaves] != [leaf.shape for leaf in theirs[0].leaves]:
+        if wide.shapes != theirs[0].shapes:
             wide = theirs[0]
         if theirs[0].forms != theirs[1].forms:
             continue  # each was compared with the original's, whose two have nothing to be compared in

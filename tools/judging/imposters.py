@@ -45,7 +45,7 @@ def is_same_function(rights: Sequence[Saved], truths: Sequence[Saved]) -> bool:
     """Whether answers of the original in its own precision lie as near those in a wider one as rounding leaves them."""
     rows: dict[int, list[NDArray[np.float64]]] = {}
     for right, truth in ((r.head(HEAD), t.head(HEAD)) for r, t in zip(rights, truths, strict=True)):
-        if [leaf.shape for leaf in right.leaves] != [leaf.shape for leaf in truth.leaves]:
+        if right.shapes != truth.shapes:
             return False
         for index, (r, t) in enumerate(zip(right.leaves, truth.leaves, strict=True)):
             if r.is_exact != t.is_exact:

@@ -205,6 +205,10 @@ class Saved:
         """Dtype and shape of each tensor."""
         return [(leaf.dtype, leaf.shape) for leaf in self.leaves]
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [leaf.shape for leaf in self.leaves]
+
     def named(self) -> dict[str, Leaf]:
         """Leaves by key, for a file that holds one flat dictionary, such as a state dict."""
         if self.structure.get("t") != "dict":

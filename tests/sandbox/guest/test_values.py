@@ -72,6 +72,15 @@ def test_integers_that_name_no_rows_may_be_negative() -> None:
     assert varied("minus one", rows={})[1]["ids"].min() == -1
 
 
+@pytest.mark.parametrize("variant", ["minus one", "constant", "nearly constant"])
+def test_of_positions_none_comes_twice(variant: str) -> None:
+    """What is written to one place twice may be either."""
+    structure, flat = tensors.flatten([torch.arange(6), torch.arange(6).expand(4, 6), torch.tensor([5])])
+    for given, found in zip(flat, values.varied(variant, structure, flat, 1, {})[1], strict=True):
+        assert (found.diff() > 0).all() and torch.equal(found[..., 1:], given[..., 1:])
+        assert (found[..., 0] == -1).all() == (variant == "minus one")
+
+
 def test_sizes_rows_and_padding_are_what_a_model_may_be_given() -> None:
     _, found, _ = varied("three rows, half as long, padded, any row")
     assert found["x"].shape == (3, 3, 8) and found["ids"].shape == found["mask"].shape == (3, 3)

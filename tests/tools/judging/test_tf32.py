@@ -87,6 +87,21 @@ def test_what_an_entry_selects_is_compared_with_what_it_selects_of_the_rounded_t
     assert selected.rounded == tmp_path / "truth" and str(tmp_path / "rounded") in asked
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_another_rounding_counts_in_the_type_of_the_original_and_in_that_of_the_truth(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    truth = torch.randn(16, 8, dtype=torch.float64)
+    off = truth * (1 + 1e-4)
+    saved = {"candidate": off.float(), "baseline": truth.float(), "truth": truth, "rounded": off.to(dtype)}
+    for name, values in saved.items():
+        guest_tensors.save(str(tmp_path / name), values)
+    call = Compared("a call", "group", "", *(tmp_path / name for name in ("candidate", "baseline", "truth")))
+    for rounded, verdict in ((None, "wrong"), (tmp_path / "rounded", None)):
+        found = correctness.judge_calls([replace(call, rounded=rounded)], Rules(), None)
+        assert found.verdict == verdict, found.reason
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_operands_of_these_operations_alone_are_rounded(mode: type) -> None:
     x, kernel, weight, bias = (
