@@ -19,7 +19,8 @@ from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
-RECORDING = "capture"  # the rewriter whose changes do nothing where calls are not recorded
+# rewriters, of which no change is what it says where calls are not recorded
+RECORDING = ("capture", "compile_and_capture")
 
 
 def propose(state: RunState, ctx: RunContext) -> Update:
@@ -122,7 +123,7 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     if schedule.compiles(attempt.candidate.step):
         ctx.budget.learn(time.monotonic() - begun)
     rewriter, why = attempt.candidate.key.rewriter, finding.evidence.get("not_recorded")
-    if rewriter == RECORDING and why and not finding.verdict:
+    if rewriter in RECORDING and why and not finding.verdict:
         finding = replace(finding, verdict="broken", reason=f"its calls cannot be recorded: {why[0]}")
     if finding.verdict is None:
         return {"verdict": ""}

@@ -135,11 +135,12 @@ def test_an_attempt_is_judged_by_its_own_code_whatever_had_its_id_before(tmp_pat
     [
         ("capture", None, ["it reads"], ("broken", "its calls cannot be recorded: it reads")),
         ("capture", "wrong", ["it reads"], ("wrong", "as it was")),
-        ("compile_and_capture", None, ["it reads"], None),
+        ("compile_and_capture", None, ["it reads"], ("broken", "its calls cannot be recorded: it reads")),
         ("capture", None, None, None),
+        ("compile_model", None, ["it reads"], None),
     ],
 )
-def test_a_recording_that_fails_is_not_timed_where_nothing_else_was_changed(
+def test_a_change_that_says_that_it_records_and_does_not_is_not_timed(
     tmp_path: Path, rewriter: str, verdict: Any, why: Any, found: Any
 ) -> None:
     attempts = Attempts(tmp_path)
