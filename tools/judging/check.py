@@ -10,12 +10,12 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sandbox.errors import DiskFull
 from tools.errors import WorkloadError
@@ -168,6 +168,23 @@ class Checks:
         tripped -= reference.tripped()
         sets, preferred = settings.beside(reference.ask_for(Settings, "settings"))
         judge = partial(correctness.judge_script, script, played, baseline, wide, drawn, self.workload.rules, reference)
+        finding = self._in_some_rounding(judge, script, drawn, baseline, reference)
+        if not finding.verdict:
+            differs = begins_otherwise(built.result(), ready.result(), self.workload.as_built)
+            finding = Finding("wrong", differs) if differs else finding
+        finding = self._of_the_process(finding, build, tripped, sets)
+        finding.evidence.update(self._evidence(compiled, played.first_call_s, preferred))
+        if finding.verdict:
+            return Checked(finding, build)
+        try:
+            return Checked(finding, self._with_cache(build, candidate))
+        except WorkerFault as fault:
+            return Checked(_finding(fault), build)
+
+    def _in_some_rounding(
+        self, judge: Callable[..., Finding], script: Script, drawn: list[Path], baseline: Played, reference: Worker
+    ) -> Finding:
+        """By what the original answers, or might have answered."""
         finding = judge()
         with contextlib.suppress(WorkerFault):  # not all runs with operands rounded
             for how in self.workload.other_roundings(reference) if finding.of_numbers else ():
@@ -175,36 +192,34 @@ class Checks:
                 finding = judge(Player(self.workload, reference, script, drawn, how["how"], baseline, ()).play())
                 if not finding.of_numbers:
                     break
+        return finding
+
+    def _of_the_process(self, finding: Finding, build: Build, tripped: set[str], sets: list[str]) -> Finding:
+        """What it does beside answering."""
+        if changed := self.grounds.changes(build):
+            return Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
         if tripped:
             reason = f"it replaces {min(tripped)}, which the original does not"
-            finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
-        if not finding.verdict and (
-            differs := begins_otherwise(built.result(), ready.result(), self.workload.as_built)
-        ):
-            finding = Finding("wrong", differs)
+            return Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
         if sets and not finding.verdict:
             reason = f"it sets {sets[0]} for all of the process, which the original does not"
-            finding = Finding("refused", reason, {"sets": sets[:20]})
-        if preferred:
-            finding.evidence["preferences"] = preferred
-        if changed := self.grounds.changes(build):
-            finding = Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
+            return Finding("refused", reason, {"sets": sets[:20]})
+        return finding
+
+    def _evidence(self, compiled: Compiled, first_call_s: float, preferred: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {"truth": self.workload.precision or "the target's own precision"}
         if compiled.graphs:
-            made = compiled.model_dump(exclude={"not_recorded"})
-            finding.evidence["compiled"] = {**made, "first_call_s": round(played.first_call_s, 2)}
-        if compiled.not_recorded:
-            finding.evidence["not_recorded"] = compiled.not_recorded
-        finding.evidence["truth"] = self.workload.precision or "the target's own precision"
-        if self.workload.not_asked:
-            finding.evidence["not_asked"] = [*self.workload.not_asked]
-        if self.workload.without_effect:
-            finding.evidence["weights_without_effect"] = [*self.workload.without_effect][:20]
-        if finding.verdict:
-            return Checked(finding, build)
-        try:
-            return Checked(finding, self._with_cache(build, candidate))
-        except WorkerFault as fault:
-            return Checked(_finding(fault), build)
+            found["compiled"] = {
+                **compiled.model_dump(exclude={"not_recorded"}),
+                "first_call_s": round(first_call_s, 2),
+            }
+        told = {
+            "preferences": preferred,
+            "not_recorded": compiled.not_recorded,
+            "not_asked": [*self.workload.not_asked],
+            "weights_without_effect": [*self.workload.without_effect][:20],
+        }
+        return found | {name: names for name, names in told.items() if names}
 
     def fill(self, build: Build) -> Build:
         """The build with its compile cache filled by a few calls of every case, and its graph breaks; says nothing

@@ -85,7 +85,9 @@ def test_a_gain_must_hold_in_long_use(referee: Referee, tmp_path: Path, body: st
     found, _ = referee.judge(changed, referee.pristine)
     assert found.name == verdict and says in found.reason, (found.reason, found.evidence)
     seen = found.evidence["comparison"]["long_use"]
-    assert seen["calls"] == long_use.CALLS and len(seen["log_ratios"]) == (1 if verdict == "kept" else long_use.BLOCKS)
+    assert seen["calls"] == long_use.CALLS
+    blocks = len(seen["log_ratios"])  # one serves, unless it is slow by chance
+    assert 1 <= blocks <= long_use.BLOCKS if verdict == "kept" else blocks == long_use.BLOCKS
     assert seen["costs"]["start_cpu_s"][1] > 0 and long_use.SLACK_BYTES > seen["costs"]["host_bytes"][1] > 50 << 20
 
 
