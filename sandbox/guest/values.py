@@ -102,7 +102,9 @@ def _minus_one(tensor):
 
 def _are_positions(tensor):
     """Of which none comes twice: of what is written to one place twice, either may be left."""
-    return is_integer(tensor) and tensor.dim() > 0 and tensor.shape[-1] > 1 and bool((tensor.diff() > 0).all())
+    if not is_integer(tensor) or not tensor.dim() or tensor.shape[-1] < 2:
+        return False
+    return bool((tensor[..., 1:] > tensor[..., :-1]).all())
 
 
 def _any(tensor, rows, generator):

@@ -5,11 +5,11 @@ The same code is timed and checked. It sees only the inputs it is given, one at 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gc
 import pickle
 import sys
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -167,9 +167,11 @@ class Worker:
             return tensor
         return tensor.to(self.precision.to_complex() if tensor.is_complex() else self.precision)
 
-    def op_call(self, key):
-        """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
-        with workload.guarded("call_raised", self.tree):
+    def op_call(self, key, as_written=False):
+        """Call, wait for the device, and answer with the digest: that answer stops the host's clock. `as_written` is
+        without compiled code.
+        """
+        with workload.guarded("call_raised", self.tree), _stance("force_eager") if as_written else nullcontext():
             self._start()
             digest = Digest(self.result[1], key)  # while the device still works
             synchronize()
@@ -335,9 +337,14 @@ def _call(function, arguments):
 
 
 def _compiling_nothing():
+    """Each function is looked up meanwhile, which takes a while: not where calls are timed."""
+    return _stance("eager_on_recompile")
+
+
+def _stance(name):
     dynamo = sys.modules.get("torch._dynamo")
     set_stance = getattr(torch.compiler, "set_stance", None)  # of torch 2.6
-    return contextlib.nullcontext() if dynamo is None or set_stance is None else set_stance("eager_on_recompile")
+    return nullcontext() if dynamo is None or set_stance is None else set_stance(name)
 
 
 def _given_up():

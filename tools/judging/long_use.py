@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tools.judging.described import Compiled, Memory
+from tools.judging.described import Memory
 from tools.judging.script import OTHER_SIZES, Draw
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ CALLS, MOST_S, FEWEST = 300, 5.0, 30  # in a row, and in seconds for one build; 
 BLOCKS = 3  # of calls in a row, where the first speaks against a change
 SHARE = 1 / 2  # of its gain must be left, in logarithms
 SLOW_CALL_S = 0.1
-# times as long as an original's may a call take that is compiled for another size: it runs as it is written, which
-# torch.compile finds for each function anew, and users compile once more instead
-AS_WRITTEN = 2
 TELLING, MUCH_SLOWER = 1.1, 2.0  # times what the incumbent takes for another size
 GROWN_BYTES, GROWN_PER_CALL = 8 << 20, 8 << 10  # more than the incumbent's in two thirds of the calls
 MUCH_MEMORY, SLACK_BYTES = 3.0, 1 << 30  # times the incumbent's, and more: compilers and recorded graphs hold some
@@ -90,13 +87,12 @@ def measure(
         worker.hide()
     if before:
         found.grown_bytes = _resident_bytes(worker) - before
-    compiles = bool(sizes) and worker.ask_for(Compiled, "compiled").graphs > 0
     for size in sizes:
         took = []
         for _ in range(2 if case.call_s > SLOW_CALL_S else 4):
             worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
-            took.append(worker.took_ns("call_plainly", key=key()))
-        found.sizes_ns[size.name] = min(took[1:]) // (AS_WRITTEN if compiles else 1)
+            took.append(worker.took_ns("call", key=key(), as_written=True))  # users compile once more instead
+        found.sizes_ns[size.name] = min(took[1:])
     found.costs["host_bytes"] = _resident_bytes(worker, "VmHWM")
     if workload.device != "cpu":
         found.costs["device_bytes"] = worker.ask_for(Memory, "memory").peak_bytes

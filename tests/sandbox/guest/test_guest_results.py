@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.utils as dynamo
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from sandbox.guest import tensors as guest_tensors
 from sandbox.guest.reference import rocm_versions
@@ -183,6 +184,26 @@ def test_it_counts_graphs_breaks_and_what_was_compiled_again(made: Any) -> None:
     twice = worker.op_compiled()
     assert twice["graphs"] == 4 and twice["recompiles"] == 2
     assert all("\n" not in reason for reason in twice["recompile_reasons"]) and "dtype" in twice["recompile_reasons"][0]
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_as_it_is_written_nothing_compiled_runs_and_nothing_is_looked_up(made: Any, called: Any) -> None:
+    """Looking functions up takes small calls twice as long, in whatever has imported torch._dynamo."""
+    worker, ran, looked_up = called(made(ENTRY % "its own"), torch.ones(4)), list[int](), list[object]()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        return lambda *given: ran.append(len(given)) or graph(*given)
+
+    compiled = torch.compile(worker.built, backend=backend)
+
+    def built(x: torch.Tensor) -> Any:
+        looked_up.append(set_eval_frame(None))
+        set_eval_frame(looked_up[-1])
+        return compiled(x)
+
+    worker.built = built
+    digests = [worker.op_call(1, as_written=how)["digest"] for how in (False, True, False)]
+    assert len(ran) == 2 and looked_up == [None] * 3 and len({*digests}) == 1
 
 
 @pytest.mark.usefixtures("nothing_compiled")
