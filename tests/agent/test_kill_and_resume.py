@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -154,6 +154,12 @@ def accepted(run_dir: Path) -> int:
     return sum(row.verdict == "kept" for row in Ledger.open(file).rows) if file.exists() else 0
 
 
+def wait_for(happened: Callable[[], bool], most_s: float = 120.0) -> None:
+    deadline = time.monotonic() + most_s
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def fill(file: Path) -> None:
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
         while True:
@@ -163,18 +169,17 @@ def fill(file: Path) -> None:
 def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
     """Only one process works on it; SIGTERM ends that one, and `agent resume` comes to the same result."""
     target = shutil.copytree(TASK, tmp_path / "target")
-    first = begin(target, tmp_path / "runs")
+    first, run_dir = begin(target, tmp_path / "runs"), tmp_path / "runs" / "one"
     try:
-        deadline = time.monotonic() + 120
-        while accepted(tmp_path / "runs" / "one") < 1 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert resume(tmp_path / "runs").wait(60) == 52, LOG.read_text()
+        wait_for(lambda: (run_dir / "run.json").exists())
+        assert resume(tmp_path / "runs").wait(60) == 52, LOG.read_text()  # while the first has most of its work to do
+        wait_for(lambda: accepted(run_dir) > 0 and bool(Stack.open(run_dir / "stack").commits()))
     finally:
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 143
     assert left_running_for_good(tmp_path) == []
     assert "interrupted; `agent resume" in LOG.read_text()
     assert re.search(r"\d changes? proven so far: ", LOG.read_text())
-    assert (tmp_path / "runs" / "one" / "ratchet.patch").read_bytes().startswith(b"From ")
+    assert (run_dir / "ratchet.patch").read_bytes().startswith(b"From ")
     assert resume(tmp_path / "runs").wait(300) == 0, LOG.read_text()
-    assert result(tmp_path / "runs" / "one") == result(undisturbed[0])
+    assert result(run_dir) == result(undisturbed[0])
