@@ -23,7 +23,7 @@ pytestmark = pytest.mark.guard("red team")
 
 DIGEST = "digest = Digest(self.result[1], key)  # while the device still works"
 RUN = f"""\
-        with workload.guarded("call_raised", self.tree):
+        with workload.guarded("call_raised", self.tree), _stance("force_eager") if as_written else nullcontext():
             self._start()
             {DIGEST}
             synchronize()
