@@ -32,7 +32,7 @@ CAUGHT = {  # verdict, and a pattern in the reason
     "beyond_version_of_weights": ("wrong", "after weights changed"),
     "beyond_version_of_buffers": ("wrong", "after (weights changed|scale_buffers)"),
     "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
-    "beyond_staged_ahead": ("refused", "tensors.Loaded.__init__"),
+    "beyond_staged_ahead": ("refused", r"tensors\.Loaded\.__init__"),
 }
 
 

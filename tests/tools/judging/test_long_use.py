@@ -101,6 +101,14 @@ def test_a_change_may_not_take_many_times_the_memory() -> None:
     assert long_use.speaks_against(found(4.1)) == ("broken", told)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "blocks", "doubtful"), [(1.0, 1, False), (3.0, 1, True), (3.0, long_use.BLOCKS, False)]
+)
+def test_one_look_serves_unless_it_speaks_against_a_change(ratio: float, blocks: int, doubtful: bool) -> None:
+    found = Comparison(purpose="x", incumbent="a", candidate="b", size_ratios=[{"size": ratio}] * blocks)
+    assert long_use.is_doubtful(found) is doubtful
+
+
 def test_what_was_not_looked_at_speaks_against_nothing() -> None:
     found = Comparison(purpose="x", incumbent="a", candidate="b", case_log_ratios=[[0.5]])
     assert long_use.speaks_against(found) is None and not long_use.is_doubtful(found) and not long_use.told(found)
