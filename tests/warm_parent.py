@@ -70,10 +70,14 @@ class Signals(supervisor.Signals):
 
     def __init__(self):
         super().__init__()
-        fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
+        signal.signal(signal.SIGIO, self._look)
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
-        self.stop_asked = bool(select.select([0], [], [], 0)[0])
+        self._look()
+
+    def _look(self, *_):
+        """The signal may also tell, late, of the order that has been read."""
+        self.stop_asked = self.stop_asked or bool(select.select([0], [], [], 0)[0])
 
 
 def supervise(connection):
@@ -93,7 +97,7 @@ def supervise(connection):
             os.execvpe(file, argv, env)
         keep_only(0, 1, 2)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGIO):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,17 +165,21 @@ def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder
 
     Raises: RunExists, FolderUnusable; OSError when the disk is full.
     """
+    new = config.runs_dir / f".{config.run_id}.{os.getpid()}"  # renamed when it is whole: no kill leaves half a run
     with _of_the_folder(config.runs_dir, "hold runs"):
-        config.runs_dir.mkdir(parents=True, exist_ok=True)
-        try:
-            config.run_dir.mkdir()
-        except FileExistsError as error:
-            hint = f"`agent resume {config.run_id}` continues it; another --run-id starts a new one."
-            raise RunExists(f"There is already a run {config.run_id} in {config.runs_dir}.", hint=hint) from error
-    folder = RunFolder(config.run_dir)
-    with _of_the_folder(config.run_dir, "be written"):
-        folder.write(RunFile(command=list(command or this_command()), config=config))
-    return folder
+        new.mkdir(parents=True, exist_ok=True)
+    try:
+        with _of_the_folder(config.run_dir, "be written"):
+            RunFolder(new).write(RunFile(command=list(command or this_command()), config=config))
+            new.rename(config.run_dir)
+    except FolderUnusable as error:
+        if not config.run_dir.exists():
+            raise
+        hint = f"`agent resume {config.run_id}` continues it; another --run-id starts a new one."
+        raise RunExists(f"There is already a run {config.run_id} in {config.runs_dir}.", hint=hint) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return RunFolder(config.run_dir)
 
 
 def this_command() -> list[str]:
@@ -209,5 +214,6 @@ def every(runs_dirs: Sequence[Path]) -> list[RunFolder]:
     paths = list[Path]()
     for folder in runs_dirs:
         with _of_the_folder(folder, "be listed"):
-            paths += [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+            found = folder.iterdir() if folder.is_dir() else ()
+            paths += [path for path in found if path.is_dir() and not path.name.startswith(".")]
     return [RunFolder(path) for path in sorted(paths, key=lambda path: path.name)]

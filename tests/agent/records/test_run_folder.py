@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,11 +35,22 @@ def test_a_new_run_keeps_what_was_asked_for_and_a_second_of_that_name_is_refused
         run_folder.create(config)
 
 
+def test_a_kill_while_a_run_is_made_leaves_its_name_free(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(run_folder, "write_atomically", Mock(side_effect=KeyboardInterrupt))
+        killed.setattr(run_folder.shutil, "rmtree", Mock())
+        run_folder.create(config)
+    assert list(config.runs_dir.iterdir()) and not run_folder.every([config.runs_dir])
+    folder = run_folder.create(config)
+    assert [found.run_id for found in run_folder.every([config.runs_dir])] == [folder.run_id]
+
+
 def test_a_run_that_another_process_holds_is_in_use_until_that_process_dies(config: RunConfig) -> None:
     folder = run_folder.create(config)
     code = f"""
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 from agent.records.run_folder import RunFolder
 with RunFolder(Path({str(folder.path)!r})).locked():
     print("held", flush=True)
