@@ -9,12 +9,12 @@ import copy
 import gc
 import pickle
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import torch
 
-from . import forms, gradients, process_state, states, tensors, together, tripwires, values, workload
+from . import choices, forms, gradients, process_state, states, tensors, together, tripwires, values, workload
 from .digest import Digest
 from .observe_where import OURS
 from .on_device import synchronize
@@ -177,11 +177,14 @@ class Worker:
             synchronize()
         return {"digest": digest.digits()}
 
-    def op_call_plainly(self, key, gradients=False):
-        """The same, but what there is no compiled code for runs as it is written. `gradients` are then the result."""
+    def op_call_plainly(self, key, asks="results"):
+        """The same, but what there is no compiled code for runs as it is written. The result is what is asked for:
+        "results", "gradients", or "choices", the values from which integers are chosen.
+        """
+        start = {"results": self._start, "gradients": self._start_backward, "choices": self._start_choosing}[asks]
         before = process_state.stir()
         with workload.guarded("call_raised", self.tree), _compiling_nothing():
-            (self._start_backward if gradients else self._start)()
+            start()
         self.drew |= {name for name, now in process_state.stand().items() if now != before.get(name, now)}
         with workload.guarded("call_raised", self.tree):
             said = Digest(self.result[1], key)
@@ -234,6 +237,12 @@ class Worker:
         finally:
             for each in given:
                 each.requires_grad_(False)
+
+    def _start_choosing(self):
+        """Where nothing is to be seen, as of what does not run while it is watched, there is nothing in the result."""
+        with suppress(Exception), choices.Choices() as chosen:
+            self._start()
+        self.result = tensors.flatten(chosen.given)
 
     def op_save(self, path):
         tensors.save_flat(path, *self.result, borrowed=self._borrowed())

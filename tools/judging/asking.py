@@ -12,8 +12,8 @@ from tools.judging import accuracy, tensors
 from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
 from tools.judging.described import Answer, AsBuilt, Memory, Refused
-from tools.judging.script import STRIDED, Case, Draw
-from tools.judging.tensors import Saved
+from tools.judging.script import STRIDED, Asks, Case, Draw
+from tools.judging.tensors import Leaf, Saved
 from tools.judging.worker import Worker, WorkerFault
 
 TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
@@ -91,20 +91,28 @@ class Inspection:
 
     def gradient_bytes(self, case: Case, rng: random.Random) -> int | None:
         """The most device memory held until gradients were there; None where the original gives none."""
+        if not any(map(largest, self._numbers(case, rng, "gradients"))):
+            return None
+        return self.worker.ask_for(Memory, "memory").peak_bytes
+
+    def has_choices(self, case: Case, rng: random.Random) -> bool:
+        """Whether the values from which a call chooses integers can be seen, and are numbers."""
+        return bool(self._numbers(case, rng, "choices"))
+
+    def _numbers(self, case: Case, rng: random.Random, asks: Asks) -> Sequence[Leaf]:
+        """What is asked for of a new input; empty where the original does not answer, or without a number."""
         drawn = self.draw(case, rng.randrange(1 << 31))
         out = drawn.with_suffix(".out")
         try:
             self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
-            self.worker.ask("call_plainly", key=1, gradients=True)
+            self.worker.ask("call_plainly", key=1, asks=asks)
             self.worker.ask("save", path=str(out))
         except WorkerFault as fault:
             if not fault.survived:
                 self.begin_again()
-            return None
+            return ()
         leaves = tensors.read(out).leaves
-        if not all(map(has_numbers, leaves)) or not any(map(largest, leaves)):
-            return None
-        return self.worker.ask_for(Memory, "memory").peak_bytes
+        return leaves if all(map(has_numbers, leaves)) else ()
 
     def answers_two_threads(self, case: Case, rng: random.Random, rounds: int) -> bool:
         """Whether the pristine model gives two that call it at once what it gives each alone."""

@@ -28,6 +28,7 @@ from tools.judging.verdict import Verdict, VerdictName
 from tools.judging.worker import Worker, WorkerFault
 
 LARGE_BYTES = 64 << 20  # of a call's output
+BEHIND = "value behind integers"  # asked for where a candidate chooses by the same ones: it may choose by others
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Compared:
     rounded: Path | None = None  # what the original might have answered: see `Workload.other_roundings`
     rows: Rows = ()  # of large tensors: all that is compared, and all that the original's files have
     has_numbers: bool = True  # else integers say nothing: an order of what is no number is none
-    what: str = "output"  # or "gradient"
+    what: str = "output"  # or "gradient", or `BEHIND`
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def judge_script(
     for index, step in enumerate(script.steps):
         if isinstance(step, Call) and step.asks != "refusal":
             draw = script.draws[step.draw]
-            what = "gradient" if step.asks == "gradients" else "output"
+            what = {"gradients": "gradient", "choices": BEHIND}.get(step.asks, "output")
             group = f"{what} {draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
             other = None if rounded is None else rounded.outputs[index]
@@ -167,6 +168,8 @@ def _one_call(
         raise _Failed("refused", f"{call.label}: it did not save what it returned")
     mine, theirs, truth = (tensors.read(path) for path in (call.candidate, call.baseline, call.truth))
     differs = accuracy.same_form(mine, theirs, truth)
+    if differs and call.what == BEHIND:
+        return
     if differs:
         raise _Failed("wrong", f"{call.label}: {differs}")
     if call.commitment is not None:  # only now, because the digest of a file of any size takes any time
@@ -195,6 +198,8 @@ def _one_call(
                 raise _Failed("wrong", f"{call.label}: output {index}: {outside}")
             continue
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
+        if call.what == BEHIND and (error.mismatch or not accuracy.is_rounding(accuracy.row_errors(m, t))):
+            continue
         if rounded is not None and m.dtype in ("float32", "complex64"):
             base = accuracy.allowing(base, rounded.leaves[index], t, b)
         counted = accuracy.excess(error, base, m.dtype)

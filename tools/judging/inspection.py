@@ -80,6 +80,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     transforms = _transforms(found, cheap, states, rules, rng) if is_module else ()
     not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
     not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
+    usual, _ = found.run_once(cheap, rng.randrange(1 << 31))
     is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
     # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
@@ -96,7 +97,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         is_module=is_module,
         has_threads=is_plain and device == "cpu" and _answers_threads(found, cheap, rng, is_module),
         gradient_bytes=found.gradient_bytes(cheap, rng) if has_gradients else None,
-        seeds=_seeds(found.run_once(cheap, rng.randrange(1 << 31))[0], cheap, states),
+        has_choices=is_plain and _is_exact(usual) and found.has_choices(cheap, rng),
+        seeds=_seeds(usual, cheap, states),
         # from here on with other weights and types
         without_effect=_strengthen(found, states, cases, rng) if is_module else [],
         precision=_precision(found, cases, states, rules, known, rng) if is_module else "",
@@ -158,9 +160,13 @@ def _answers_threads(found: Inspection, case: Case, rng: random.Random, is_modul
 def _seeds(saved: Saved, case: Case, states: Mapping[str, Path]) -> int:
     """Inputs enough to see that some of a few integers are wrong. In 16 bits the largest of some numbers is chance."""
     integers, call_s = sum(leaf.elements for leaf in saved.leaves), max(case.call_s, 1e-6)
-    if not integers or not all(leaf.is_exact for leaf in saved.leaves) or (states and _is_of_16_bits(states)):
+    if not integers or not _is_exact(saved) or (states and _is_of_16_bits(states)):
         return SEEDS
     return max(SEEDS, min(MOST_SEEDS, INTEGERS // integers, int(MOST_SEEDS_S / call_s)))
+
+
+def _is_exact(saved: Saved) -> bool:
+    return all(leaf.is_exact for leaf in saved.leaves)
 
 
 def _described(worker: Worker) -> Described:

@@ -83,8 +83,8 @@ class Player:
         if step.asks == "threads":
             rounds = 1 if self.worker.role == "reference" else ROUNDS
             reply = self.worker.ask("call_together", key=key, rounds=rounds)
-        elif step.asks == "gradients" or not draw.is_compiled:
-            reply = self.worker.ask("call_plainly", key=key, gradients=step.asks == "gradients")
+        elif step.asks != "results" or not draw.is_compiled:
+            reply = self.worker.ask("call_plainly", key=key, asks=step.asks)
         else:
             reply = self.worker.ask("call", key=key)
         self._found.digests[index] = (key, str(reply.get("digest")))

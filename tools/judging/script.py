@@ -96,8 +96,8 @@ class Poison:
     """Overwrite what was returned and what is free."""
 
 
-# what a call gives, what goes back from it, what it gives in two threads at once, or what it raises
-Asks = Literal["results", "gradients", "threads", "refusal"]
+# what a call gives, what goes back from it, what it chooses integers by, what two threads get, or what it raises
+Asks = Literal["results", "gradients", "choices", "threads", "refusal"]
 
 
 @dataclass(frozen=True)

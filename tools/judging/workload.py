@@ -46,6 +46,7 @@ class Workload:
     looked_up: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by phase, see `LookedUp`
     gradient_bytes: int | None = None  # of device memory, as `peak_bytes`, where gradients flow; None where none do
     seeds: int = SEEDS  # inputs of the cheapest case, at least
+    has_choices: bool = False  # whether it answers in integers that it chooses by values which can be seen
     has_threads: bool = False  # whether two may call it at once
     refused: Sequence[str] = ()  # variants of the cheapest case that the original raises at
     as_built: AsBuilt | None = None  # in another process than any that is judged
@@ -77,6 +78,8 @@ class Workload:
         last: list[tuple[Asks, str, Case, str]] = []
         if self.gradient_bytes is not None:
             last.append(("gradients", "gradients", cheap, ""))
+        if self.has_choices:
+            last.append(("choices", "values behind integers", cheap, ""))
         if self.has_threads:
             last.append(("threads", "two threads", cheap, ""))
         last += [("refusal", f"{name} values", cheap, name) for name in self.refused]
