@@ -15,7 +15,7 @@ from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.reading.source import one_edit
 
 Answer = tuple[list[Candidate], str]
-WORTH_TIMING = 0.5  # of the noise floor: what cannot save that much of a call is not timed by itself
+WORTH_TIMING = 1.0  # times the noise floor: what cannot save that much of a call is not timed by itself
 MOST_CODE = 60  # characters of a line that is quoted
 
 
@@ -90,7 +90,7 @@ class Drafts:
         saved, key = sum(each.at_stake for each in small), Key("together", self.step, "")
         if small and saved < WORTH_TIMING * self.request.floor:
             names = listed([each.candidate.title for each in small])
-            self.reasons.append(f"{names}: at most {percent(saved)}, under half of the noise floor")
+            self.reasons.append(f"{names}: at most {percent(saved)}, under the noise floor")
         elif small and not self.was_tried(key):
             changed = dict[str, str]()
             with one_edit():
