@@ -70,6 +70,7 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
         yield found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("body", "verdict", "says"),
     [
