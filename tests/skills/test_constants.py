@@ -155,15 +155,17 @@ def graphs_of(constants: Any, sizes: list[int], dynamic: bool | None = None) -> 
     return graphs
 
 
-@pytest.mark.parametrize("dynamic", [False, None, True])
-def test_compiled_code_reads_several_without_a_break_or_a_recompile(constants: Any, dynamic: bool | None) -> None:
-    graphs = graphs_of(constants, [3, 3, 4, 3, 4], dynamic)
-    assert len(graphs) == 2
-    assert all("arange" not in str(graph.graph) for graph in graphs), "the table is an input, not made again"
+@pytest.mark.parametrize(("dynamic", "inline"), [(False, [False] * 3), (None, [False, True]), (True, [True])])
+def test_compiled_code_reads_what_is_kept_for_a_size_and_builds_inline_for_any(
+    constants: Any, dynamic: bool | None, inline: list[bool]
+) -> None:
+    graphs = graphs_of(constants, [3, 3, 4, 3, 4, 5], dynamic)
+    assert ["arange" in str(graph.graph) for graph in graphs] == inline
 
 
-def test_ever_more_shapes_end_in_one_graph_that_builds_inline(constants: Any) -> None:
-    assert len(graphs_of(constants, [*range(2, 20)])) <= constants.MAX_KEYS + 2
+def test_ever_more_shapes_end_in_graphs_that_build_inline(constants: Any) -> None:
+    graphs = graphs_of(constants, [*range(2, 9)], dynamic=False)
+    assert ["arange" in str(graph.graph) for graph in graphs] == [False] * constants.MAX_KEYS + [True] * 3
 
 
 def test_code_compiled_for_what_is_kept_stays_when_no_more_is_kept(constants: Any) -> None:

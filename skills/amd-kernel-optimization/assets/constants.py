@@ -5,15 +5,15 @@
 `constant(build, *arguments)` is `build(*arguments)`, remembered. Nothing is remembered while other code looks at or
 changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments that are no
 plain values, and for a result that was changed in place, which is noticed in eager calls only: compiled code reads what
-is kept as it is. At most MAX_KEYS results are kept for each `build`; after that, compiled code builds them inline
-again, so that it need not be specialised on ever more shapes. A result on a GPU is waited for when it is built, so that
+is kept as it is. Code that is compiled for sizes of any number builds inline. So does what is compiled for one after
+the other once MAX_KEYS results are kept for a `build`, so that it need not be specialised on ever more. A result on a GPU is waited for when it is built, so that
 any stream may read it.
 """
 
 import itertools
-import operator
 
 import torch
+from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from .eager import default_devices, is_capturing, is_exporting, is_plain
 from .kept import PLAIN, Same, exactly
@@ -40,10 +40,10 @@ def constant(build, *arguments):
     place.
     """
     if torch.compiler.is_compiling():
-        if is_exporting() or _varies(build):
+        # by a size that is a symbol: code that is compiled for all sizes shall stay one for all
+        if is_exporting() or _varies(build) or not all(has_static_value(a) for a in arguments if type(a) is int):
             return build(*arguments)
-        # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
-        slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])
+        slot = _slot(build, *arguments)
     else:
         slot = _find(build, arguments)
     return build(*arguments) if slot is None else getattr(_values, slot)
