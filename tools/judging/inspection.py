@@ -236,15 +236,17 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
 
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
     """Shapes near the declared ones that the pristine model accepts, most of them near the cheapest. None where the
-    entry declares no numbers.
+    entry declares no numbers. First one in which all numbers differ and none is 1, if there is such a one, and then
+    others without a 1: torch.compile makes one graph for all of these, where it would make one for each.
     """
     unseen: list[Case] = []
     for declared in cases:
         wanted = len(unseen) + (UNSEEN if declared is cases[0] else 1)
         # no larger than what has room in the truth's precision, but for the cheapest, which is far from that
         beyond = declared is cases[0]
-        for _ in range(4 * UNSEEN if beyond else UNSEEN):
-            shape = _near(declared.shape, beyond, rng)
+        for left in reversed(range(4 * UNSEEN if beyond else UNSEEN)):
+            in_one_graph = beyond and left >= 2 * UNSEEN
+            shape = _near(declared.shape, beyond, rng, every=in_one_graph and not unseen, least=1 + in_one_graph)
             if len(unseen) == wanted or shape is None:
                 break
             case = Case(declared.phase, shape)
@@ -253,13 +255,19 @@ def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> 
     return tuple(unseen)
 
 
-def _near(declared: Mapping[str, Any], beyond: bool, rng: random.Random) -> dict[str, Any] | None:
-    """Some of its numbers changed by half at most, upwards as well if `beyond`."""
+def _near(
+    declared: Mapping[str, Any], beyond: bool, rng: random.Random, *, every: bool, least: int
+) -> dict[str, Any] | None:
+    """Some or `every` one of its numbers changed by half at most, upwards as well if `beyond`; none below `least`."""
     shape = dict(declared)
     numbers = [key for key, value in shape.items() if type(value) is int and value > 0]
-    for key in rng.sample(numbers, rng.randint(1, len(numbers))) if numbers else ():
-        most = shape[key] + (max(1, shape[key] // 2) if beyond else 0)
-        shape[key] = rng.randint(max(1, shape[key] // 2), most)
+    changed = rng.sample(numbers, len(numbers) if every or not numbers else rng.randint(1, len(numbers)))
+    for key in numbers:
+        value = shape[key]
+        if key in changed or value < least:
+            most = value + (max(1, value // 2) if beyond else 0)
+            near = range(max(least, value // 2), most + 1)
+            shape[key] = rng.choice([each for each in near if each != value or not every])
     return shape if numbers else None
 
 

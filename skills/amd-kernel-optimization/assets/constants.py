@@ -5,9 +5,9 @@
 `constant(build, *arguments)` is `build(*arguments)`, remembered. Nothing is remembered while other code looks at or
 changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments that are no
 plain values, and for a result that was changed in place, which is noticed in eager calls only: compiled code reads what
-is kept as it is. Code that is compiled for sizes of any number builds inline. So does what is compiled for one after
-the other once MAX_KEYS results are kept for a `build`, so that it need not be specialised on ever more. A result on a GPU is waited for when it is built, so that
-any stream may read it.
+is kept as it is. Code that is compiled for any size builds inline, as does what is compiled for one size after another
+once MAX_KEYS results are kept for a `build`. A result on a GPU is waited for when it is built, so that any stream may
+read it.
 """
 
 import itertools

@@ -224,6 +224,17 @@ def test_an_order_of_what_is_no_number_is_none(tmp_path: Path) -> None:
         assert "integers differ" in referee.check(build).finding.reason
 
 
+def test_unseen_shapes_are_such_that_one_more_compiled_graph_serves_all(tmp_path: Path) -> None:
+    both = linear().replace("seed, rows=4", "seed, batch=1, rows=4").replace("(rows, 8", "(batch, rows, 8")
+    for shapes in ("", "\nshapes = lambda: [{'batch': 1, 'rows': 40}]\n"):
+        (tmp_path / str(len(shapes))).mkdir()
+        with opened(tmp_path / str(len(shapes)), {"bench.py": both + shapes}) as referee:
+            found = [case.shape for case in referee.workload.unseen]
+        assert len(found) == (3 if shapes else 0)
+        assert all(shape["batch"] == 2 and shape["rows"] > 1 for shape in found)
+        assert all(shape["rows"] != 40 for shape in found[:1])
+
+
 PHASES = """
 phases = {"few": {"shapes": lambda: [{"rows": 40}]}, "many": {"shapes": lambda: [{"rows": 400}]}}
 """
