@@ -22,6 +22,7 @@ USED_UP = "the time budget was used up"
 FOR_COMPILING = "what is left of the time budget is kept for compiling"
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LAST_SHARE = 3 / 4  # the same where nothing is proven and nothing else is to come
+LIKELY_SHARE = 0.7  # of what is kept for compiling: stays untouched where each restart of a change has gained
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 5  # cost of a final measurement in a hurry: three restarts, and what goes with them
@@ -133,10 +134,14 @@ class Budget:
         """Whether so much is left beside what is kept back."""
         return not self._less_than(seconds)
 
-    def too_dear(self, seconds: float) -> bool:
-        """Whether a look of this length is too long for one change; at the start, for the original."""
+    def too_dear(self, seconds: float, likely: bool = False) -> bool:
+        """Whether a look of this length is too long for one change; at the start, for the original. A change that is
+        `likely` to be kept is worth more than others that are yet to be tried.
+        """
         if not self.restart_s and self.deadline is not None:
             return self._less_than(seconds + (1 - START_SHARE) * self.total_s)
+        if likely:
+            return seconds > LOOK_S or self._less_than(seconds - (1 - LIKELY_SHARE) * self.for_compiling_s)
         share = LOOK_SHARE if self.reserved_s or self.proven else LAST_SHARE
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / share)
 

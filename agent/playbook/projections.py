@@ -33,6 +33,7 @@ def propose(request: ProposalRequest) -> Answer:
             partial(projections.rewrite, request.tree, [site]),
             variant=",".join(site.detail["names"]),
             gain=gain_without(site.share, 0.3),
+            at_stake=(1 - 1 / len(site.detail["names"])) * (site.share or 0.0),  # what one of them does not take
         )
     return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 

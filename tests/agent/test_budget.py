@@ -87,6 +87,16 @@ def test_what_is_measured_at_the_start_gets_no_better_after_a_share_of_the_whole
     assert budget.too_dear(START_SHARE * 600.0 - 10.0), "one change gets less"
 
 
+def test_a_change_that_gained_each_time_gets_time_of_later_ones() -> None:
+    budget = Budget(time.monotonic() + 200.0, total_s=400.0)
+    budget.know(restart_s=5.0, compiles_later=True)
+    budget.reserve(3)
+    assert budget.for_compiling_s == 160.0 and budget.too_dear(10.0)
+    assert not budget.too_dear(80.0, likely=True) and budget.too_dear(96.0, likely=True)
+    budget.begin_compiling()
+    assert budget.too_dear(LOOK_S + 1, likely=True)
+
+
 def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
     budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
     assert not budget.too_dear(LOOK_S - 10.0), "nothing else is to come"

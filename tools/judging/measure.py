@@ -34,7 +34,12 @@ AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
 
 Enough = Callable[[Comparison], bool]
-Hurried = Callable[[float], bool]  # whether there is no time for what takes so many seconds more
+
+
+class Hurried(Protocol):
+    """Whether there is no time for what takes so many seconds more; `likely`: to show what was seen in each restart."""
+
+    def __call__(self, seconds: float, likely: bool = False, /) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class ComparisonRequest:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
     fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
-    hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
+    hurried: Hurried = lambda seconds, likely=False: False  # for a repetition that blames nobody
     counts: Callable[[Comparison], bool] = lambda found: True  # else nobody asks whether it slows the incumbent down
     low_serves: bool = False  # nor where it counts at the pace that the incumbent is known to have
     in_long_use: bool = False  # whether candidates that gain are looked at in long use, too
@@ -114,7 +119,10 @@ class Clock(Protocol):
 
 
 def enough_at_looks(
-    decided: Callable[[Sequence[float]], bool], following: Callable[[Sequence[float]], int], hurried: Hurried
+    decided: Callable[[Sequence[float]], bool],
+    following: Callable[[Sequence[float]], int],
+    hurried: Hurried,
+    likely: Callable[[Sequence[float]], bool] = lambda ratios: False,
 ) -> Enough:
     """At a look: it is decided, or there is no time up to the `following` that counts, by what the restarts until now
     took.
@@ -126,7 +134,7 @@ def enough_at_looks(
             return False
         if count == max(accept.LOOKS) or decided(found.log_ratios):
             return True
-        return hurried(found.wall_s / count * (following(found.log_ratios) - count))
+        return hurried(found.wall_s / count * (following(found.log_ratios) - count), likely(found.log_ratios))
 
     return enough
 
@@ -136,6 +144,7 @@ def enough_to_judge(delta: float, hurried: Hurried) -> Enough:
         lambda ratios: accept.look(ratios, delta) != "continue",
         lambda ratios: accept.next_chance(ratios, delta),
         hurried,
+        lambda ratios: min(ratios) > delta,
     )
 
 

@@ -53,7 +53,7 @@ class Referee:
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     say: Say = lambda what, done, of: None
-    hurried: Hurried = lambda seconds: False
+    hurried: Hurried = lambda seconds, likely=False: False
     rng: random.Random = field(default_factory=random.SystemRandom)
     _begun: dict[tuple[str, str], Comparison] = field(default_factory=dict)
     ahead: toolchain.Ahead | None = None  # makes the toolchain since before the target was known

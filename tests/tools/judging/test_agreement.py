@@ -122,7 +122,7 @@ def test_nobody_asks_who_slowed_the_incumbent_down_where_a_gain_is_left_without_
         BUILD,
         {"candidate": CANDIDATE},
         bool,
-        hurried=lambda seconds: not has_time,
+        hurried=lambda seconds, likely=False: not has_time,
         counts=lambda found: min(found.log_ratios) > math.log(1.3),
         low_serves=True,
     )
@@ -251,7 +251,9 @@ def test_a_candidate_that_does_not_hold_still_is_refused_the_second_time(
 @pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("guard", 0), ("slowed down", 2), ("fails beside it", 1)])
 def test_a_hurried_run_measures_again_only_to_blame_somebody(doubted: Any, cause: Cause, repeats: int) -> None:
     asked = list[float]()
-    found, told = doubted(*[Doubt(cause, "why", [100.0])] * 2, hurried=lambda seconds: asked.append(seconds) or True)
+    found, told = doubted(
+        *[Doubt(cause, "why", [100.0])] * 2, hurried=lambda seconds, likely=False: asked.append(seconds) or True
+    )
     assert told == ["measuring again: why"] * repeats and bool(found.only.unsettled) is (repeats == 0)
     assert all(seconds > 0 for seconds in asked) and bool(asked) is (repeats == 0), "as long as it took"
 
@@ -304,7 +306,9 @@ def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled:
     """A change that the pace may have made look good is measured again; only of a whole may there be no time for it."""
     asked = list[ComparisonRequest]()
     clock: Any = SimpleNamespace(compare=lambda request: (asked.append(request), Measured({}))[1])
-    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, UNUSED, hurried=lambda seconds: True)
+    judge: Any = Referee(
+        UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, UNUSED, hurried=lambda seconds, likely=False: True
+    )
     judge.noise = SimpleNamespace(delta=0.02)
     judge.check_timed = lambda outputs: Finding(None, "")
     whole = compared([math.log(gain)] * 6, unsettled=unsettled, pace_us=[KNOWN_US] if unsettled == "pace" else [])

@@ -78,7 +78,7 @@ def test_others_are_beside_the_original_in_its_first_restarts_only(
 ) -> None:
     judge, clock = referee(tmp_path)
     clock.asked.clear()
-    judge.hurried = lambda seconds: hurried and seconds == 60.0
+    judge.hurried = lambda seconds, likely=False: hurried and seconds == 60.0
     judge.measure_noise({"default": CHANGED.build})
     assert clock.asked == [("aa: itself", restarts), ("aa: default", accept.FIRST_LOOK)]
 
@@ -88,7 +88,7 @@ def test_a_number_for_the_report_is_taken_at_the_first_look_where_there_is_no_ti
     malloc: bool, hurried: bool, restarts: int, tmp_path: Path
 ) -> None:
     judge, clock = referee(tmp_path, whole=[0.5, 0.7] * 6)
-    judge.hurried = lambda seconds: hurried
+    judge.hurried = lambda seconds, likely=False: hurried
     judge.report_on("whole", ORIGINAL, {"stack": CHANGED.build}, malloc=malloc)
     assert clock.asked[-1] == ("whole", restarts)
 
@@ -100,7 +100,7 @@ def test_what_is_not_kept_need_not_show_that_it_slowed_nobody_down(
     judge, clock = referee(tmp_path, it=gains)
     asked, compare = list[ComparisonRequest](), clock.compare
     clock.compare = lambda request: (asked.append(request), compare(request))[1]  # type: ignore[method-assign]
-    judge.hurried = lambda seconds: True
+    judge.hurried = lambda seconds, likely=False: True
     found = judge.compare("it", ORIGINAL, CHANGED.build).only
     assert asked[0].counts(found) is counts
 
@@ -146,7 +146,7 @@ def test_the_floor_stays_as_it_is_where_the_longer_one_fails_or_there_is_no_time
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral"
     assert judge.noise == before and clock.asked[-1][0] == "aa, longer"
     judge, clock = referee(tmp_path, it=[0.035] * 6)
-    judge.hurried = lambda seconds: seconds >= 180.0
+    judge.hurried = lambda seconds, likely=False: seconds >= 180.0
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral" and clock.asked[-1][0] == "it"
 
 
