@@ -68,7 +68,6 @@ def compiled(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> 
     """By mode: those that run."""
     builds: dict[str, Build] = {}
     for mode in wanted:
-        ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
         try:
             builds[mode] = ctx.builds.compile_baseline(mode)
         except WorkerFault as fault:

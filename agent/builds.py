@@ -179,6 +179,7 @@ class Builds:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
         build = self.compile_baselines[mode]
         if build.cache is None:
+            self.display.say("compiling", subject=f"plain torch.compile ({mode})")
             self.compile_baselines[mode] = self.filled(build)
         return self.compile_baselines[mode]
 

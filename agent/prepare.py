@@ -165,7 +165,6 @@ def _checked(ctx: RunContext, attempt: Attempt, compiler: Future[None]) -> Built
 def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:
     """The build compiled in this mode, or why it does not run."""
     compiler.result()
-    ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
     try:
         return ctx.builds.compile_baseline(mode)
     except WorkerFault as fault:

@@ -40,10 +40,10 @@ def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
     even = [0.001, -0.001] * 15
 
     def late(ratios: list[float]) -> bool:
-        return enough_to_weigh(0.02, lambda seconds: True)(compared(ratios))
+        return enough_to_weigh(0.02, lambda seconds, likely=False: True)(compared(ratios))
 
     def early(ratios: list[float]) -> bool:
-        return enough_to_weigh(0.02, lambda seconds: False)(compared(ratios))
+        return enough_to_weigh(0.02, lambda seconds, likely=False: False)(compared(ratios))
 
     assert next(count for count in range(1, 31) if early(even[:count])) == 6, "dropped: at most so little is shown"
     wide = [0.3, -0.3] * 15

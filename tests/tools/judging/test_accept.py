@@ -191,8 +191,8 @@ def test_time_is_asked_for_up_to_the_look_that_may_still_keep_it(above: int, bel
     """A look at which so many restarts below the bar are too many decides nothing."""
     ratios = [0.1] * above + [0.0] * below
     assert accept.next_chance(ratios, 0.05) == chance
-    asked: list[float] = []
+    asked: list[tuple[float, bool]] = []
     found: Any = SimpleNamespace(log_ratios=ratios, wall_s=2.0 * len(ratios))
-    enough = enough_to_judge(0.05, lambda seconds: bool(asked.append(seconds)))
+    enough = enough_to_judge(0.05, lambda *how: bool(asked.append(how)))
     if len(ratios) in accept.LOOKS and accept.look(ratios, 0.05) == "continue":
-        assert not enough(found) and asked == [2.0 * (chance - len(ratios))]
+        assert not enough(found) and asked == [(2.0 * (chance - len(ratios)), not below)]

@@ -42,11 +42,16 @@ CHOICE = "scores.argmax(-1, keepdim=True)"
     ("old", "new", "is_right"),
     [
         (SCORES, f"{SCORES}; scores = scores - 1e-3 * scores.clamp(max=0)", False),
-        (SCORES, f"{SCORES}; scores = torch.where(scores < 0.2, scores * 1.001, scores)", False),
+        pytest.param(
+            SCORES,
+            f"{SCORES}; scores = torch.where(scores < 0.2, scores * 1.001, scores)",
+            False,
+            marks=pytest.mark.slow,
+        ),
         (CHOICE, "scores.softmax(-1).argmax(-1, keepdim=True)", True),
         (CHOICE, "torch.from_numpy(scores.numpy().argmax(-1))[:, None]", True),
-        (CHOICE, "scores.topk(1).indices", True),
-        ("cumsum(1)[:, -1]", "sum(1)", True),
+        pytest.param(CHOICE, "scores.topk(1).indices", True, marks=pytest.mark.slow),
+        pytest.param("cumsum(1)[:, -1]", "sum(1)", True, marks=pytest.mark.slow),
     ],
 )
 def test_values_behind_integers_are_compared_where_they_can_be_had(
