@@ -62,7 +62,7 @@ def _copied(drafts: Drafts) -> None:
             "stacked along the rows.",
             partial(repeat_kv.rewrite, request.tree, site),
             gain=gain_without(site.share),
-            at_stake=site.share or 0.0,
+            at_stake=2 * (site.share or 0.0),  # the products read no more of what was copied than copying moved
         )
     for site in copies.find(request.observation):
         what = listed([f"{c['operation']}() on line {c['line']}" for c in site.detail["copies"]])

@@ -244,8 +244,8 @@ def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> 
         wanted = len(unseen) + (UNSEEN if declared is cases[0] else 1)
         # no larger than what has room in the truth's precision, but for the cheapest, which is far from that
         beyond = declared is cases[0]
-        for left in reversed(range(4 * UNSEEN if beyond else UNSEEN)):
-            in_one_graph = beyond and left >= 2 * UNSEEN
+        for tried in range(4 * UNSEEN if beyond else UNSEEN):
+            in_one_graph = beyond and tried < 2 * UNSEEN
             shape = _near(declared.shape, beyond, rng, every=in_one_graph and not unseen, least=1 + in_one_graph)
             if len(unseen) == wanted or shape is None:
                 break

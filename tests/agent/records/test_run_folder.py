@@ -50,7 +50,6 @@ def test_a_run_that_another_process_holds_is_in_use_until_that_process_dies(conf
     code = f"""
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 from agent.records.run_folder import RunFolder
 with RunFolder(Path({str(folder.path)!r})).locked():
     print("held", flush=True)
