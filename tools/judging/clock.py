@@ -253,7 +253,7 @@ class Session:
     def _time_case(self, case: int, group: Group, sides: dict[str, Side]) -> None:
         plan = Plan.of(self.workload, self.workload.cases[case])
         for name in group.workers:
-            sides[name].begin(case)
+            sides[name].begin(case, plan.calls)
         # rounds are drawn independently: after a fixed number of samples a worker would know that no more will come
         chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
         order = self.rng.sample(list(group.workers), len(group.workers))

@@ -35,9 +35,17 @@ class Side:
     load_ns: CaseNs = field(default_factory=dict)
     """Of sealed inputs, before they are staged; others are loaded while they are staged."""
     long_use: LongUse | None = None
+    calls: dict[int, int] = field(default_factory=dict)
+    """In a row, before it is another's turn; else one."""
 
-    def begin(self, case: int) -> None:
+    def begin(self, case: int, calls: int) -> None:
         self.call_ns[case], self.stage_ns[case], self.load_ns[case] = [], [], []
+        self.calls[case] = calls
+
+    def rounds(self, case: int) -> list[float]:
+        """What a call takes in each, nanoseconds."""
+        timed, calls = self.call_ns[case], self.calls.get(case, 1)
+        return [median(timed[at : at + calls]) for at in range(0, len(timed), calls)]
 
 
 @dataclass
@@ -48,15 +56,32 @@ class Restart:
     wall_s: float
     prepared_s: float = 0.0  # of it, until its workers were ready
 
-    def log_ratios(self, side: str, of: Callable[[list[int]], float] = median) -> list[float]:
-        """log(incumbent / side) by case: above 0, the side is faster. `of` is the median of the calls, or their sum."""
-        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
+    def log_ratios(self, side: str) -> list[float]:
+        """log(incumbent / side) by case: above 0, the side is faster.
+
+        The median of the rounds' own ratios, each of two medians: what loads the machine for some rounds slows both
+        sides down in these alike.
+        """
         found = []
-        for case in sorted(incumbent.call_ns):
-            moved = _longer(candidate.stage_ns, incumbent.stage_ns, case, STAGING_SLACK, of)
-            moved += _longer(candidate.load_ns, incumbent.load_ns, case, LOADING_SLACK, of)
-            found.append(math.log(of(incumbent.call_ns[case]) / (of(candidate.call_ns[case]) + moved)))
+        for case, moved in self._moved(side, median).items():
+            rounds = zip(self.sides[INCUMBENT].rounds(case), self.sides[side].rounds(case), strict=True)
+            found.append(median(math.log(theirs / (mine + moved)) for theirs, mine in rounds))
         return found
+
+    def total_log_ratios(self, side: str) -> list[float]:
+        """The same by the sums of all timed calls, stagings and loadings."""
+        theirs, mine = self.sides[INCUMBENT].call_ns, self.sides[side].call_ns
+        moved = self._moved(side, sum)
+        return [math.log(sum(theirs[case]) / (sum(mine[case]) + longer)) for case, longer in moved.items()]
+
+    def _moved(self, side: str, of: Callable[[list[int]], float]) -> dict[int, float]:
+        """By case: how much longer than the incumbent's its staging and loading took."""
+        theirs, mine = self.sides[INCUMBENT], self.sides[side]
+        return {
+            case: _longer(mine.stage_ns, theirs.stage_ns, case, STAGING_SLACK, of)
+            + _longer(mine.load_ns, theirs.load_ns, case, LOADING_SLACK, of)
+            for case in sorted(theirs.call_ns)
+        }
 
     def in_long_use(self, side: str) -> tuple[int, float, int, dict[str, float]]:
         """(calls in a row, log ratio of them, bytes grown beyond the incumbent's, times as long by size)."""
@@ -74,10 +99,6 @@ class Restart:
         theirs, mine = self.sides[INCUMBENT].long_use, self.sides[side].long_use
         assert theirs is not None and mine is not None
         return {name: (theirs.costs[name], mine.costs[name]) for name in mine.costs}
-
-    def total_log_ratios(self, side: str) -> list[float]:
-        """The same by the sums of all timed calls, stagings and loadings."""
-        return self.log_ratios(side, sum)
 
 
 def _longer(mine: CaseNs, theirs: CaseNs, case: int, slack: float, of: Callable[[list[int]], float]) -> float:
@@ -144,7 +165,9 @@ class Comparison(BaseModel):
     @property
     def staged_log_ratios(self) -> list[float]:
         """`log_ratios` if all that staging takes longer counts, without slack: some gain must be left even so."""
-        rows = zip(self.incumbent_us, self.candidate_us, self.incumbent_stage_us, self.candidate_stage_us, strict=False)
+        rows = zip(
+            self.case_log_ratios, self.incumbent_us, self.incumbent_stage_us, self.candidate_stage_us, strict=False
+        )
         return [fmean(_staged(*case) for case in zip(*row, strict=True)) for row in rows if row[2]]
 
     def interval(self, delta: float = 0.0) -> SpeedupInterval:
@@ -251,8 +274,10 @@ def medians(rows: list[list[float]]) -> list[float]:
     return [median(column) for column in zip(*rows, strict=True)]
 
 
-def _staged(incumbent_us: float, candidate_us: float, incumbent_stage_us: float, candidate_stage_us: float) -> float:
-    return math.log(incumbent_us / (candidate_us + max(0.0, candidate_stage_us - incumbent_stage_us)))
+def _staged(log_ratio: float, incumbent_us: float, incumbent_stage_us: float, candidate_stage_us: float) -> float:
+    longer = max(0.0, candidate_stage_us - incumbent_stage_us)
+    counted = max(0.0, candidate_stage_us - STAGING_SLACK * incumbent_stage_us)
+    return -math.log(math.exp(-log_ratio) + (longer - counted) / incumbent_us)
 
 
 def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:

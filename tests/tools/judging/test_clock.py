@@ -268,7 +268,7 @@ def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepa
     group = Group({"candidate": Noting(None, None)}, {"candidate": inputs})  # type: ignore[dict-item]
     group.cursor = {"candidate": [0]}
     side = Side()
-    side.begin(0)
+    side.begin(0, 1)
     prepared._block(0, Plan(1, 1), group, "candidate", side, None)
     one = ["prepared_call", "reveal", "stage", "timed_call", "hide"]
     assert done == ["thaw", "usage", *one, *one, "usage", "freeze"]
@@ -293,7 +293,7 @@ def test_what_runs_while_its_usage_is_read_ran_on_the_clock(prepared: Session) -
     group = Group({"candidate": Busy(None, None)}, {"candidate": [[Input(Path("unused"), None)] * 3]})  # type: ignore[dict-item]
     group.cursor = {"candidate": [0]}
     side = Side()
-    side.begin(0)
+    side.begin(0, 1)
     prepared._block(0, Plan(1, 1), group, "candidate", side, None)
     assert group.used_s["candidate"] == 0.2
 

@@ -39,6 +39,15 @@ def test_longer_loading_counts_beyond_what_it_varies_by_itself(load_ns: list[int
     assert ratios(loading, [400] * 4) == pytest.approx([math.log(gain) for gain in gains])
 
 
+def test_what_loads_the_machine_for_some_rounds_is_in_both_sides_of_them() -> None:
+    """Five rounds of two calls; during two and a half of them all calls take three times as long."""
+    incumbent = Side({0: [100, 104, 100, 104, 300, 312, 300, 312, 300, 104]}, calls={0: 2})
+    candidate = Side({0: [80, 82, 80, 82, 240, 246, 80, 82, 240, 246]}, calls={0: 2})
+    restart = Restart({"incumbent": incumbent, "side": candidate}, 1.0)
+    assert restart.log_ratios("side") == pytest.approx([math.log(102 / 81)])
+    assert restart.total_log_ratios("side") == pytest.approx([math.log(2036 / 1458)])
+
+
 CALL_NS, STAGE_NS = 100_000, 2_000_000
 
 
