@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import resource
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -317,8 +318,10 @@ class Worker:
         }
 
     def op_memory(self):
-        """The most device memory this process has held so far, in bytes; 0 on a CPU."""
-        return {"peak_bytes": torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else 0}
+        """The most memory of the device that this process has held so far, in bytes."""
+        if torch.cuda.is_initialized():
+            return {"peak_bytes": torch.cuda.max_memory_reserved()}
+        return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10}
 
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""

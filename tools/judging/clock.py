@@ -213,7 +213,7 @@ class Session:
         workers[name] = Worker(
             self.setting,
             self.builds[name],
-            cpus=self.cores.starting[len(workers) % 2],
+            cpus=self.cores.starting[(len(workers) + len(self._prepared)) % 2],
             malloc=self.malloc,
             timeout_s=self.setting.check_timeout_s,
             in_all=True,

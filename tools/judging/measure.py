@@ -32,6 +32,7 @@ from tools.judging.workload import Workload
 
 AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
+COMPILER_BYTES = 1 << 30  # of memory in a worker that compiles, beyond what the original takes
 
 Enough = Callable[[Comparison], bool]
 
@@ -310,19 +311,20 @@ class LiveClock:
         return self._together(sides, [n for n in AHEAD if n <= most])
 
     def _together(self, sides: int, steps: Iterable[int]) -> int:
-        """The first of these numbers of restarts that there is room to prepare side by side: on a GPU, where that is
-        most of what a restart takes.
-
-        One on a CPU, whose memory would hold all copies of a model of unknown size.
+        """The first of these numbers of restarts that there is room to prepare side by side: that is most of what a
+        restart takes on a GPU, and on a CPU where one side compiles and the other waits for it.
         """
-        if self.workload.device == "cpu":
-            return 1
         input_bytes = sides * sum(inputs_needed(self.workload, case) * case.input_bytes for case in self.workload.cases)
         wanted = [n for n in steps if n * input_bytes <= AHEAD_INPUT_BYTES]
-        # each starts on one core most of the time, and nothing is timed then
-        most_workers = len(self.cores.cpus) * 5 // 4
-        together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
-        return next(together, 1)
+        return next((n for n in wanted if self._has_room(n * sides)), 1)
+
+    def _has_room(self, workers: int) -> bool:
+        """Each starts on one core most of the time, and nothing is timed then."""
+        cpus = len(self.cores.cpus)
+        if self.workload.device == "cpu":
+            most = self.setting.limits.memory_bytes or 0
+            return workers <= 3 * cpus and workers * (self.workload.peak_bytes + COMPILER_BYTES) <= most
+        return workers <= cpus * 5 // 4 and self.workload.fits(workers)
 
 
 def _may_be_kept_next(found: Comparison) -> bool:

@@ -41,7 +41,7 @@ class Workload:
     states: Mapping[str, Path]
     environment: Mapping[str, Any]
     inputs: Sequence[Sequence[Path]] = ()  # `INPUTS` of each case, to fill caches and to look at; none is timed
-    peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
+    peak_bytes: int = 0  # of the device's memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
     looked_up: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by phase, see `LookedUp`
     gradient_bytes: int | None = None  # of device memory, as `peak_bytes`, where gradients flow; None where none do

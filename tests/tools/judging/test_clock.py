@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from sandbox.contract import Limits
 from tools.judging import clock
 from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault, Tripwire
 from tools.judging.comparison import Restart, Side
@@ -156,7 +157,7 @@ def test_others_go_on_without_a_side_that_has_enough(monkeypatch: pytest.MonkeyP
         return Restart({name: Side({0: [1000]}, {0: [0]}) for name in self.builds}, 2.0)
 
     monkeypatch.setattr(Session, "restart", restart)
-    workload: Any = SimpleNamespace(device="cpu", fits=lambda sides: True)
+    workload: Any = SimpleNamespace(device="cuda", cases=(), fits=lambda sides: True)
     supply: Any = SimpleNamespace(opened=contextlib.nullcontext)
     live = LiveClock(UNUSED, workload, Cores.of(os.sched_getaffinity(0), 1), tmp_path, supply, lambda: None)
     builds = {name: Build(name, tmp_path, compile_options={}) for name in ("incumbent", "first", "second")}
@@ -220,11 +221,15 @@ def test_a_worker_is_warmed_up_first(key: int | None, prepared: Session, monkeyp
     assert shown == ({("stage", True, None)} if key is None else {("load", True, None), ("stage", False, 7)})
 
 
-def ahead(request: ComparisonRequest, done: int = 0, cores: int = 32, input_bytes: int = 1 << 20) -> int:
-    """How many restarts are prepared side by side."""
+def ahead(
+    request: ComparisonRequest, done: int = 0, cores: int = 32, input_bytes: int = 1 << 20, memory_bytes: int = 0
+) -> int:
+    """How many restarts are prepared side by side; on a CPU, where this much memory is given."""
     cases = (Case("", {}, call_s=0.01, input_bytes=input_bytes),)
-    workload: Any = SimpleNamespace(device="cuda", cases=cases, states={"a": UNUSED, "b": UNUSED}, fits=lambda n: True)
-    return LiveClock(UNUSED, workload, Cores.of(range(cores), 1), UNUSED, UNUSED, UNUSED)._ahead(2, request, done)
+    workload: Any = SimpleNamespace(cases=cases, states={"a": UNUSED, "b": UNUSED}, fits=lambda n: True)
+    workload.device, workload.peak_bytes = "cpu" if memory_bytes else "cuda", 1 << 30
+    setting: Any = SimpleNamespace(limits=Limits(memory_bytes))
+    return LiveClock(setting, workload, Cores.of(range(cores), 1), UNUSED, UNUSED, UNUSED)._ahead(2, request, done)
 
 
 def request(fewest: int) -> ComparisonRequest:
@@ -249,6 +254,14 @@ def test_no_more_are_prepared_than_needed(asked: ComparisonRequest, done: int, c
     assert ahead(asked, done, cores) == wanted
     by_bytes = {1 << 20: 6, 32 << 20: 2, 128 << 20: 2, 512 << 20: 1}
     assert [ahead(request(fewest=12), input_bytes=each) for each in by_bytes] == [*by_bytes.values()]
+
+
+def test_on_a_cpu_as_many_start_as_its_cores_and_memory_have_room_for() -> None:
+    """Of two workers each, which take 2 GiB: one of the model and one of its compiler."""
+    by_cores = [(1, 1), (2, 3), (4, 6)]
+    by_memory = [(1 << 30, 1), (8 << 30, 2), (12 << 30, 3), (32 << 30, 6)]
+    assert [ahead(request(6), cores=each, memory_bytes=1 << 40) for each, _ in by_cores] == [n for _, n in by_cores]
+    assert [ahead(request(6), memory_bytes=each) for each, _ in by_memory] == [n for _, n in by_memory]
 
 
 def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepared: Session) -> None:
