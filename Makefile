@@ -11,7 +11,8 @@ help: ## show this list
 setup: ## make .venv (PYTHON=python3.12 picks another Python)
 	@$(PYTHON) scripts/set_up.py
 
-demo: setup ## make the example model in evals/tasks/decoder faster (in a copy with a repository of its own, .demo)
+demo: ## make the example model in evals/tasks/decoder faster (in a copy with a repository of its own, .demo)
+	@$(PYTHON) scripts/set_up.py --lean
 	@rm -rf .demo && mkdir .demo && cp -r evals/tasks/decoder .demo/decoder
 	@cd .demo/decoder && git init --quiet --template= --initial-branch=main && git add --all \
 		&& git -c user.name=You -c user.email=you@localhost -c commit.gpgsign=false -c core.hooksPath=/dev/null \

@@ -1,7 +1,8 @@
 """Make `.venv`: the locked packages, beside the torch that this machine already has or a pinned one.
 
 Never replaces a torch that is there, and never touches a `.venv` it did not make. Safe to call again: it finishes at
-once when everything is in place, and starts over what was interrupted. Usage: python3 scripts/set_up.py
+once when everything is in place, and starts over what was interrupted. Usage: python3 scripts/set_up.py [--lean]
+`--lean` leaves out what only the extras, the tests and the other targets of `make` need; they add it.
 
 This file must parse under Python 3.7, to be able to say that a Python is too old.
 """
@@ -29,6 +30,8 @@ PINNED_TRITON = "triton==3.9.0; sys_platform == 'linux' and platform_machine == 
 KFD = Path("/dev/kfd")  # the device of AMD's compute driver
 # One file with two names: `UNFINISHED` from the first moment, renamed to `STAMP` as the very last act.
 UNFINISHED, STAMP, LOG = "ratchet-unfinished.json", "ratchet-complete.json", "ratchet-setup.log"
+HELD = "ratchet-torch.txt"  # the version of the torch that is there, for pip
+EXTRAS = "evals,llm,mcp,skills,dev"
 
 LOOK_FOR_TORCH = """
 import json
@@ -52,7 +55,7 @@ class SetupError(Exception):
 def main() -> int:
     try:
         check_machine(sys.version_info[:3])
-        set_up()
+        set_up(lean="--lean" in sys.argv[1:])
     except (SetupError, OSError) as error:
         say(str(error))
         return 1
@@ -84,10 +87,12 @@ def check_machine(version: tuple[int, ...]) -> None:
             say(f"warning: {what} was not found: torch.compile will not work on the CPU")
 
 
-def set_up() -> None:
+def set_up(lean: bool = False) -> None:
     """Raises: SetupError. After it `.venv` is complete."""
-    stamp, unfinished, wanted = VENV / STAMP, VENV / UNFINISHED, inputs()
-    if stamp.exists() and json.loads(stamp.read_text()) == wanted and python().exists():
+    stamp, unfinished = VENV / STAMP, VENV / UNFINISHED
+    lean_one, whole = ({"inputs": inputs(), "lean": each} for each in (True, False))
+    there = json.loads(stamp.read_text()) if stamp.exists() and python().exists() else None
+    if there == whole or (lean and there == lean_one):
         return
     if VENV.exists() and any(VENV.iterdir()) and not (stamp.exists() or unfinished.exists()):
         raise SetupError(f"{VENV} is there and was not made by this program; move it away first.")
@@ -95,18 +100,26 @@ def set_up() -> None:
         raise SetupError(f"{VENV} is out of date, and its own Python cannot make it again: leave it with `deactivate`.")
     start = time.monotonic()
     own_torch = usable_torch()  # before anything is removed: a machine that cannot be set up keeps what it has
+    if there == lean_one:
+        stamp.replace(unfinished)
+    else:
+        begin_again(unfinished)
+        make_venv(own_torch)
+        install_torch(own_torch)
+    install(lean)
+    check_result(own_torch)
+    unfinished.write_text(json.dumps(lean_one if lean else whole))
+    unfinished.replace(stamp)
+    say(f"ready in {time.monotonic() - start:.0f} s: {VENV}")
+
+
+def begin_again(unfinished: Path) -> None:
     if VENV.is_symlink():
         VENV.unlink()
     VENV.mkdir(exist_ok=True)
+    unfinished.touch()
     for path in [path for path in VENV.iterdir() if path != unfinished]:
-        unfinished.write_text(json.dumps(wanted))
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    unfinished.write_text(json.dumps(wanted))
-    make_venv(own_torch)
-    install(own_torch)
-    check_result(own_torch)
-    unfinished.replace(stamp)
-    say(f"ready in {time.monotonic() - start:.0f} s: {VENV}")
 
 
 def inputs() -> str:
@@ -164,29 +177,32 @@ def make_venv(own_torch: dict[str, str] | None) -> None:
         (packages / "ratchet_outer_environment.pth").write_text("".join(lines))
 
 
-def install(own_torch: dict[str, str] | None) -> None:
-    constraints = ["--constraint", str(ROOT / "requirements.lock")]
+def install_torch(own_torch: dict[str, str] | None) -> None:
+    """The pinned one, or hold the one that is there fast; and the locked setuptools."""
     if own_torch is None:
-        pip(["setuptools", PINNED_TORCH], constraints, f"installing {PINNED_TORCH} (large)")
+        pip(["setuptools", PINNED_TORCH], f"installing {PINNED_TORCH} (large)")
     else:
-        fixed = VENV / "ratchet-torch.txt"
-        fixed.write_text(f"torch=={own_torch['version']}\n")
-        constraints += ["--constraint", str(fixed)]
-        pip(["setuptools"], constraints, "installing the build tool")
+        (VENV / HELD).write_text(f"torch=={own_torch['version']}\n")
+        pip(["setuptools"], "installing the build tool")
+
+
+def install(lean: bool) -> None:
     # Without build isolation, so that the build uses the locked setuptools instead of fetching another one.
-    project = ["--no-build-isolation", "--editable", f"{ROOT}[evals,llm,mcp,skills,dev]"]
-    pip(project, constraints, "installing the packages")
-    if not has_triton():
-        pip(["--no-deps", PINNED_TRITON], constraints, "installing Triton")
+    project = ["--no-build-isolation", "--editable", f"{ROOT}" if lean else f"{ROOT}[{EXTRAS}]"]
+    pip(project, "installing the packages")
+    if not lean and not has_triton():
+        pip(["--no-deps", PINNED_TRITON], "installing Triton")
 
 
 def has_triton() -> bool:
     return subprocess.run([str(python()), "-c", "import triton"], stderr=subprocess.DEVNULL).returncode == 0
 
 
-def pip(what: list[str], constraints: list[str], title: str) -> None:
+def pip(what: list[str], title: str) -> None:
     command = [str(python()), "-m", "pip", "install", "--disable-pip-version-check", "--retries", "2"]
-    run([*command, *constraints, *what], title, "pip could not install what is needed.")
+    for constraints in (ROOT / "requirements.lock", VENV / HELD):
+        command += ["--constraint", str(constraints)] if constraints.exists() else []
+    run([*command, *what], title, "pip could not install what is needed.")
 
 
 def run(command: list[str], title: str, failure: str) -> None:

@@ -52,7 +52,7 @@ def makes_nothing(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         set_up.python().symlink_to(sys.executable)
 
     monkeypatch.setattr(set_up, "make_venv", make)
-    for name in ("install", "check_result"):
+    for name in ("install_torch", "install", "check_result"):
         monkeypatch.setattr(set_up, name, lambda *_: None)
     return made
 
@@ -119,6 +119,28 @@ def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
     with (checkout / "requirements.lock").open("a") as lock:
         lock.write("# another\n")
     assert (set_up.main(), len(made)) == (0, 2)
+
+
+def test_what_is_left_out_is_added_and_nothing_is_made_anew(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finds(monkeypatch)
+    made, installed = makes_nothing(monkeypatch), list[bool]()
+    monkeypatch.setattr(set_up, "install", installed.append)
+    for lean in (True, True, False, True, False):
+        set_up.set_up(lean=lean)
+    assert (len(made), installed) == (1, [True, False])
+    with (checkout / "requirements.lock").open("a") as lock:
+        lock.write("# another\n")
+    set_up.set_up(lean=True)
+
+    def interrupted(lean: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(set_up, "install", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        set_up.set_up()
+    monkeypatch.setattr(set_up, "install", installed.append)
+    set_up.set_up(lean=True)
+    assert (len(made), installed) == (3, [True, False, True, True]), "what was half added to is made anew"
 
 
 def test_the_python_of_the_environment_itself_does_not_replace_it(checkout: Path) -> None:
@@ -197,9 +219,10 @@ def test_a_torch_that_is_there_is_pinned_for_pip_and_its_triton_stays(
     commands: list[list[str]] = []
     monkeypatch.setattr(set_up, "run", lambda command, *_: commands.append(command))
     monkeypatch.setattr(set_up, "has_triton", lambda: has_triton)
-    set_up.install({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"})
+    set_up.install_torch({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"})
+    set_up.install(lean=False)
     fixed = checkout / ".venv" / "ratchet-torch.txt"
     assert fixed.read_text() == "torch==2.9.1+rocm7.0\n"
-    assert all(str(fixed) in command for command in commands)
+    assert all(str(fixed) in command for command in commands) and commands
     assert not [word for command in commands for word in command if word.startswith("torch==")]
     assert has_triton != any(set_up.PINNED_TRITON in command for command in commands)
