@@ -17,7 +17,7 @@ demo: ## make the example model in evals/tasks/decoder faster (in a copy with a 
 	@cd .demo/decoder && git init --quiet --template= --initial-branch=main && git add --all \
 		&& git -c user.name=You -c user.email=you@localhost -c commit.gpgsign=false -c core.hooksPath=/dev/null \
 			commit --quiet --message="The decoder as it came"
-	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 6.5 --yes
+	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 7 --yes
 
 TWO_AT_A_TIME := --numprocesses=2 --dist=worksteal
 test: setup ## run the quick tests, in ten minutes on two cores: two at a time, then those that judge by the real clock

@@ -15,7 +15,7 @@ from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.reading.source import one_edit
 
 Answer = tuple[list[Candidate], str]
-WORTH_TIMING = 1.0  # times the noise floor: what cannot save that much of a call is not timed by itself
+WORTH_TIMING = 1.5  # times the noise floor: what cannot save that much of a call is not timed by itself
 MOST_CODE = 60  # characters of a line that is quoted
 
 

@@ -221,7 +221,7 @@ def with_shares(seen: Observation, *tables: str, share: float) -> Observation:
 
 def test_what_noise_would_hide_is_timed_once_and_together(tmp_path: Path) -> None:
     target = Target.of_forward(tmp_path / "tree", "y = torch.zeros_like(x)\ny[:] = torch.relu(x.clone())\nreturn y * 2")
-    seen = with_shares(target.observe(), "copies", "zeros", share=0.008)
+    seen = with_shares(target.observe(), "copies", "zeros", share=0.0125)
     for floor in (0.0, 0.008):  # 0 where it is not known
         found = propose(target, "audit_compute", seen, floor=floor)[0]
         assert [c.key.rewriter for c in found] == ["copies", "zeros"]
