@@ -72,8 +72,9 @@ def finish(ctx: RunContext, folder: RunFolder, state: RunState, promises: Promis
     made = compose(ctx, folder, state, promises, exported, wall_s)
     page = report_text.write(made, folder.path)
     result = str(exported.folder) if exported.folder else None
+    gains = [each.speedup for each in made.kept if each.speedup]
     ctx.progress.emit(
-        RunEnded(made.outcome, str(page), exported.branch, result, made.speedup, made.speedup_over_compile)
+        RunEnded(made.outcome, str(page), exported.branch, result, made.speedup, made.speedup_over_compile, gains)
     )
 
 

@@ -6,6 +6,7 @@ candidate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -164,12 +165,15 @@ class RunEnded(Event):
     result: str | None = None  # the folder with the result, for a target that is no git repository
     speedup: SpeedupInterval | None = None  # of the whole stack over the unmodified target
     speedup_over_compile: SpeedupInterval | None = None
+    gains: Sequence[SpeedupInterval] = ()  # of each change when it was kept, over what lay under it
 
     def words(self) -> list[str]:
         """The last line names the report and where the result is."""
         gain = ""
         if self.speedup is not None:
             gain = f"{_measured(self.speedup)} over the unmodified target"
+        elif self.gains:
+            gain = f", {' and '.join(map(wording.speedup, self.gains))} when kept; the whole was not measured"
         if self.speedup_over_compile is not None:
             gain += f"{_measured(self.speedup_over_compile)} over the best plain torch.compile"
         where = f", branch {self.branch}" if self.branch else f", result {self.result}" if self.result else ""

@@ -124,7 +124,7 @@ def test_25_short_blocks_gain_only_by_the_slope(arena: Arena, monkeypatch: pytes
         side.stage_ns[case] += long.stage_ns[case]
         side.load_ns[case] += long.load_ns[case]
 
-    monkeypatch.setattr(clock, "ROUNDS", 7)
+    monkeypatch.setitem(clock.TURNS, "cpu", replace(clock.TURNS["cpu"], rounds=7, fewest=7))
     monkeypatch.setattr(Session, "_block", slope)
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files * 2 for files in draw_all(*asked)])

@@ -155,7 +155,7 @@ def test_28_gains_where_nobody_looks_at_the_cores(
 ) -> None:
     blind_to_cores(monkeypatch)
     monkeypatch.setattr(worker, "SPIN_S", 0.0)  # the host leaves its core alone
-    monkeypatch.setattr(clock, "ROUNDS", 2)
+    monkeypatch.setitem(clock.TURNS, "cpu", replace(clock.TURNS["cpu"], rounds=2, fewest=2))
     kept(long_arena.with_noise(0.05).time("28_more_cores"))
 
 

@@ -28,10 +28,23 @@ from tools.judging.script import POSITIVE_63, Case
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
-BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
-MAX_CALLS = 20  # per block
-ROUNDS = 10
-SLOW_CALL_S = 0.1  # calls longer than this, or sequences of calls, get half the rounds, and need not settle
+
+@dataclass(frozen=True)
+class Turns:
+    """How often it is each worker's turn in a restart, and for how long."""
+
+    block_s: float  # of calls, at most so many, before it is another's
+    calls: int
+    rounds: int
+    fewest: int  # rounds of long calls; of others so many that all timed calls of a worker take `all_s`
+    all_s: float
+
+
+# short turns: on a loaded CPU what slows one worker down slows the next one down as well (40 instead of 10 rounds of a
+# quarter of the calls: beside bursts the same code scattered by half as much, in restarts that took a third longer)
+TURNS = {"cpu": Turns(0.0175, 5, 40, 10, 0.7), "cuda": Turns(0.03, 20, 10, 10, 0.3)}
+# calls longer than this, or sequences of calls, get half of the fewest rounds, and need not settle
+SLOW_CALL_S = {"cpu": 0.1, "cuda": 0.05}
 MANY_CASES = 3  # from so many on each gets half the rounds: what they gain counts together
 INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second
@@ -52,12 +65,16 @@ class Plan:
 
     @classmethod
     def of(cls, workload: Workload, case: Case) -> Plan:
+        turns, call_s = TURNS[workload.device], max(case.call_s, 1e-6)
         room = INPUT_BYTES // max(1, case.input_bytes)  # for so many inputs: each call gets its own, drawn beforehand
-        slow = case.call_s >= SLOW_CALL_S
-        less = slow or room < ROUNDS or len(workload.cases) >= MANY_CASES
-        rounds = ROUNDS // 2 if less else ROUNDS
-        calls = min(MAX_CALLS, round(BLOCK_S[workload.device] / max(case.call_s, 1e-6)), room // rounds)
-        return cls(rounds, max(1, calls), 0 if slow else SETTLE)
+        calls = max(1, min(turns.calls, round(turns.block_s / call_s)))
+        rounds = max(turns.fewest, min(turns.rounds, room // 2, round(turns.all_s / (calls * call_s))))
+        slow = call_s >= SLOW_CALL_S[workload.device]
+        if slow or room < turns.fewest:
+            rounds = turns.fewest // 2
+        elif len(workload.cases) >= MANY_CASES:
+            rounds //= 2
+        return cls(rounds, max(1, min(calls, room // rounds)), 0 if slow else SETTLE)
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,15 @@ def test_plain_lines_say_what_happened_when_and_json_lines_are_one_object_an_eve
     assert told[-1]["branch"] == "ratchet/run-1" and all(row["elapsed_s"] >= 0 for row in told)
 
 
+def test_the_last_lines_tell_of_each_change_where_the_whole_was_not_measured() -> None:
+    rows, ended = io.StringIO(), p.RunEnded("2 changes kept", "r.md", gains=(GAIN, interval(2.0, 1.9, 2.1)))
+    said = "2 changes kept, 1.32× (1.28 to 1.37) and 2.00× (1.90 to 2.10) when kept; the whole was not measured"
+    assert ended.words() == [said, "report r.md"]
+    with JsonLines(rows) as objects:
+        objects.emit(ended)
+    assert [each["median"] for each in json.loads(rows.getvalue())["gains"]] == [1.32, 2.0]
+
+
 def test_the_live_view_shows_the_step_the_candidate_the_measurement_and_the_stack() -> None:
     stream, clock = io.StringIO(), Clock()
     threads = threading.active_count()

@@ -59,18 +59,38 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
         return Plan.of(workload, case)
 
     small, middling, large, huge = (plan(n) for n in (1 << 20, 20 << 20, 128 << 20, 16 << 30))
-    assert (small.rounds, small.calls) == (clock.ROUNDS, clock.MAX_CALLS)
-    assert middling.rounds == clock.ROUNDS and 1 < middling.calls < small.calls
+    turns = clock.TURNS["cuda"]
+    assert (small.rounds, small.calls) == (turns.rounds, turns.calls)
+    assert middling.rounds == turns.rounds and 1 < middling.calls < small.calls
     assert middling.rounds * middling.calls * (20 << 20) <= clock.INPUT_BYTES
-    assert large == huge == Plan(clock.ROUNDS // 2, 1)
-    assert [plan(1 << 20, cases).rounds for cases in (2, 3)] == [clock.ROUNDS, clock.ROUNDS // 2]
+    assert large == huge == Plan(turns.fewest // 2, 1)
+    assert [plan(1 << 20, cases).rounds for cases in (2, 3)] == [turns.rounds, turns.rounds // 2]
 
 
-@pytest.mark.parametrize(("call_s", "rounds"), [(0.09, clock.ROUNDS), (0.11, clock.ROUNDS // 2)])
-def test_long_calls_get_fewer_rounds_and_need_not_settle(call_s: float, rounds: int) -> None:
-    case = Case("", {}, call_s=call_s, input_bytes=1 << 10)
-    workload: Any = SimpleNamespace(device="cuda", cases=(case,))
-    assert Plan.of(workload, case) == Plan(rounds, 1, settle=int(call_s < 0.1))
+@pytest.mark.parametrize(
+    ("call_s", "input_bytes", "wanted"),
+    [
+        (0.0001, 1 << 10, Plan(40, 5)),
+        (0.004, 1 << 10, Plan(40, 4)),
+        (0.01, 1 << 10, Plan(35, 2)),
+        (0.03, 1 << 10, Plan(23, 1)),
+        (0.004, 20 << 20, Plan(25, 2)),  # of 51 inputs
+        (0.004, 60 << 20, Plan(10, 1)),
+    ],
+)
+def test_turns_are_short_on_a_cpu_and_many(call_s: float, input_bytes: int, wanted: Plan) -> None:
+    case = Case("", {}, call_s=call_s, input_bytes=input_bytes)
+    workload: Any = SimpleNamespace(device="cpu", cases=(case,))
+    assert Plan.of(workload, case) == wanted
+
+
+@pytest.mark.parametrize(("device", "call_s"), [("cpu", 0.1), ("cuda", 0.05)])
+def test_long_calls_get_fewer_rounds_and_need_not_settle(device: str, call_s: float) -> None:
+    fewest = clock.TURNS[device].fewest
+    for each, wanted in ((0.9 * call_s, Plan(fewest, 1, 1)), (call_s, Plan(fewest // 2, 1, 0))):
+        case = Case("", {}, call_s=each, input_bytes=1 << 10)
+        workload: Any = SimpleNamespace(device=device, cases=(case,))
+        assert Plan.of(workload, case) == wanted
 
 
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
