@@ -28,13 +28,16 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for step in steps:
         for candidate in step(fresh)[0]:
-            if compiled and candidate.step == "compile_model":
-                continue  # one way to compile was kept over the others, and trying one takes minutes
+            if compiled and (candidate.step == "compile_model" or candidate.key.rewriter == "projections"):
+                # one way to compile was kept over the others, and trying one takes minutes; and compiled code calls
+                # layers one by one
+                continue
             if candidate.key.rewriter == "together":
                 continue  # once is enough
             if candidate.key in retried and not drafts.was_tried(candidate.key, role="again"):
                 drafts.candidates.append(again(candidate))
-    _together(drafts, retried)
+    if not compiled:
+        _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
 

@@ -24,7 +24,11 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
+    is_compiled = any(each.step == "compile_model" and each.stacked for each in request.attempts)
     for site in projections.find(request.observation):
+        if is_compiled:
+            drafts.reasons.append("in compiled code layers are called one by one, so that it sees their weights move")
+            continue
         drafts.add(
             site,
             "projections",

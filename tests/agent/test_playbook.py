@@ -109,6 +109,16 @@ def test_the_last_step_tries_neutral_ones_again_alone_and_together(decoder: Deco
     assert titles(target, "compose_stack", seen, attempts=tuple(attempt(c, "wrong") for c in packs)) == []
 
 
+def test_layers_are_not_fused_in_compiled_code_where_they_are_called_one_by_one(decoder: Decoder) -> None:
+    target, seen = decoder
+    packs = propose(target, "fuse_projections", seen)[0]
+    compiled = attempt(propose(target, "compile_model", seen)[0][0], "kept")
+    tried = tuple(attempt(c, "neutral") for c in packs)
+    assert titles(target, "compose_stack", seen, attempts=(*tried, compiled)) == []
+    found, why = propose(target, "fuse_projections", seen, attempts=(replace(compiled, stacked=True),))
+    assert found == [] and "compiled code" in why
+
+
 class Always(Playbook):
     def __init__(self, candidates: list[Candidate]) -> None:
         self.candidates = candidates

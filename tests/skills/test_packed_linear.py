@@ -157,7 +157,8 @@ def test_it_compiles_into_one_graph_without_compiling_again() -> None:
     for change in (lambda m: m, scale, load, lambda m: m._apply(torch.clone)):
         assert agree(change(plain), change(packed), torch.randn(2, 3, 8))
     assert len(graphs) == 1
-    assert [n.target for n in graphs[0].graph.nodes].count(F.linear) == 1
+    calls = [n.target for n in graphs[0].graph.nodes].count(F.linear)
+    assert calls == 3, "compiled code does not see weights move, so it must read each layer's own"
 
 
 def test_on_the_meta_device_it_waits_for_real_weights() -> None:

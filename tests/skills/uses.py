@@ -158,11 +158,11 @@ USES = {
         lambda m, x: m.packed._is_unchanged((m.first, m.second)),
         IN_PLACE | MOVED | SETTINGS | {"assigned", "copied", "pickled", "shared", "another last layer"},
     ),
-    "packed_linear, compiled": Use(  # which does not look for hooks, forwards and memory once it is compiled
+    "packed_linear, compiled": Use(  # calls the layers one by one; no compiled code looks for hooks that come later
         compiled,
         lambda m, x: m.packed._weight is not None,
-        IN_PLACE | MOVED | SETTINGS | {"assigned", "copied", "pickled", "shared"},
-        unseen=("a hook", "another place for hooks", "a forward", "data", "all data", "turned", "all turned", *CUTS),
+        IN_PLACE | MOVED | SETTINGS,
+        unseen=("a hook", "another place for hooks"),
     ),
     "padded_linear": Use(Padded, has_gaps, IN_PLACE | MOVED | SETTINGS),
     "routed_linear": Use(

@@ -8,11 +8,11 @@ The layers stay where they are and keep their parameters: their weights become v
 is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here. It refuses
 to replace a layer that is more than a plain Linear (hooks, adapters, its own `forward`, quantisation,
 parametrisation), and to fuse when a weight or a bias needs a gradient, while the call is traced or under function
-transforms: then the layers are called one by one. So they are after a weight or a bias was replaced or moved by `.data
-= ...`, because who does that may own the memory it lies in; that is noticed outside compiled code only, and the second
-such call there lets go of what was packed: weights of an average may be there for one call. `.to()`, `load_state_dict`
-(assign=True too), deepcopy and pickle pack again, but not what processes share, and nothing where processes work
-together: who flattens weights to share them out (FSDP) moves them anyway.
+transforms, and in compiled code, which could not see weights move: then the layers are called one by one. So they are
+after a weight or a bias was replaced or moved by `.data = ...`, because who does that may own the memory it lies in;
+the second such call lets go of what was packed: weights of an average may be there for one call. `.to()`,
+`load_state_dict` (assign=True too), deepcopy and pickle pack again, but not what processes share, and nothing where
+processes work together: who flattens weights to share them out (FSDP) moves them anyway.
 """
 
 import copy
@@ -41,11 +41,7 @@ class PackedLinear(nn.Module):
 
     def __call__(self, x, *linears):
         # nn.Module's own __call__ would cost more than the check below, and nobody hooks this module
-        if torch.compiler.is_compiling():
-            current = self._is_current(linears)
-        else:
-            current = self._is_unchanged(linears) or self._is_followed(linears)
-        if current:
+        if not torch.compiler.is_compiling() and (self._is_unchanged(linears) or self._is_followed(linears)):
             return F.linear(x, self._weight, self._bias).split_with_sizes(self._sizes, -1)
         return tuple([linear(x) for linear in linears])
 
@@ -73,7 +69,7 @@ class PackedLinear(nn.Module):
         return True
 
     def _is_current(self, linears):
-        """Whether the packed weights are those of the layers handed in, as far as compiled code can see."""
+        """Whether the packed weights are those of the layers handed in."""
         if self._weight is None:
             return False
         for linear, (known, weight, bias) in zip(linears, self._known, strict=True):
