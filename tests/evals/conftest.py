@@ -9,7 +9,7 @@ import pytest
 
 from tests.evals.arena import Arena
 from tests.files import folder_open_to_all
-from tools.judging import accept, agreement, clock, long_use, referee
+from tools.judging import accept, agreement, clock, long_use, plan, referee
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_use, "speaks_against", lambda found: None)
     monkeypatch.setattr(long_use, "CALLS", 0)
     monkeypatch.setattr(accept, "LOOKS", {1: 1})
-    monkeypatch.setitem(clock.TURNS, "cpu", clock.Turns(block_s=0.07, calls=12, rounds=4, fewest=4, all_s=0.0))
+    monkeypatch.setitem(plan.TURNS, "cpu", plan.Turns(block_s=0.07, calls=12, rounds=4, fewest=4, all_s=0.0))
     monkeypatch.setattr(clock, "SAMPLES", 4)
     monkeypatch.setattr(referee, "QUARANTINE", float("inf"))
     monkeypatch.setattr(agreement, "AGREEMENT", 2.0)

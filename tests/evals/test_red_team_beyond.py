@@ -13,10 +13,11 @@ import pytest
 
 from tests.evals.arena import Arena, gains_nothing, kept, only_medians_count, replace_once, staging_counts_nowhere
 from tools.judging import accept, clock, comparison, inputs
-from tools.judging.clock import Group, Plan, Session
+from tools.judging.clock import Group, Session
 from tools.judging.comparison import INCUMBENT
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
+from tools.judging.plan import SETTLE, TURNS, Plan
 from tools.judging.worker import Build, Worker
 
 pytestmark = pytest.mark.guard("red team")
@@ -66,7 +67,7 @@ def test_work_moved_into_loading_gains_only_where_nothing_is_sealed(
 @pytest.mark.slow
 @pytest.mark.guard("beyond_version_of_inputs")
 def test_inputs_of_timed_calls_are_written_uncounted_too(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "SAMPLES", clock.TURNS["cpu"].rounds)
+    monkeypatch.setattr(clock, "SAMPLES", TURNS["cpu"].rounds)
     verdict = arena.time("beyond_version_of_inputs")
     assert (verdict.name, "timed call" in verdict.reason) == ("wrong", True), verdict.reason
 
@@ -181,7 +182,7 @@ def test_results_that_the_incumbent_leaves_gain_only_where_both_get_the_same_inp
     replace_once(leaking / "model.py", "if file.exists():", "if False:")
     beside_it = replace(own, incumbent=Build("leaking", leaking))
     gains_nothing(beside_it.time("beyond_memory_of_restarts"))
-    draw, block = InputSupply.draw, clock.SETTLE + clock.TURNS["cpu"].calls
+    draw, block = InputSupply.draw, SETTLE + TURNS["cpu"].calls
 
     def drawn_once(self: Any, sides: Sequence[str]) -> dict[str, Any]:
         """For a candidate a block later: whichever is timed first, the incumbent has had them by then."""

@@ -13,10 +13,11 @@ from unittest.mock import ANY
 import pytest
 
 from tests.evals.arena import Arena, gains_nothing, kept, nothing_found, only_medians_count, staging_counts_nowhere
-from tools.judging import clock, correctness
-from tools.judging.clock import Plan, Session
+from tools.judging import correctness
+from tools.judging.clock import Session
 from tools.judging.comparison import Side
 from tools.judging.inputs import InputSupply
+from tools.judging.plan import TURNS, Plan
 from tools.judging.referee import Referee
 from tools.judging.worker import Worker
 
@@ -124,7 +125,7 @@ def test_25_short_blocks_gain_only_by_the_slope(arena: Arena, monkeypatch: pytes
         side.stage_ns[case] += long.stage_ns[case]
         side.load_ns[case] += long.load_ns[case]
 
-    monkeypatch.setitem(clock.TURNS, "cpu", replace(clock.TURNS["cpu"], rounds=7, fewest=7))
+    monkeypatch.setitem(TURNS, "cpu", replace(TURNS["cpu"], rounds=7, fewest=7))
     monkeypatch.setattr(Session, "_block", slope)
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files * 2 for files in draw_all(*asked)])

@@ -16,9 +16,10 @@ from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena, gains_nothing, kept
 from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
-from tools.judging import agreement, clock, worker
+from tools.judging import agreement, worker
 from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
+from tools.judging.plan import TURNS
 from tools.judging.worker import Build
 
 pytestmark = pytest.mark.guard("red team")
@@ -155,7 +156,7 @@ def test_28_gains_where_nobody_looks_at_the_cores(
 ) -> None:
     blind_to_cores(monkeypatch)
     monkeypatch.setattr(worker, "SPIN_S", 0.0)  # the host leaves its core alone
-    monkeypatch.setitem(clock.TURNS, "cpu", replace(clock.TURNS["cpu"], rounds=2, fewest=2))
+    monkeypatch.setitem(TURNS, "cpu", replace(TURNS["cpu"], rounds=2, fewest=2))
     kept(long_arena.with_noise(0.05).time("28_more_cores"))
 
 

@@ -21,12 +21,13 @@ from sandbox.contract import WouldNotFreeze
 from sandbox.errors import DiskFull
 from tools.judging import accept, agreement, device_state, disk, long_use
 from tools.judging.agreement import NOBODY, REPEATS, Doubt
-from tools.judging.clock import Session, SideFault, TimedOutput, Tripwire, inputs_needed
+from tools.judging.clock import Session, SideFault, TimedOutput, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
 from tools.judging.inputs import InputSupply
+from tools.judging.plan import inputs_needed
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 

@@ -17,12 +17,12 @@ from sandbox.errors import SandboxUnavailable
 from tools.errors import ToolError
 from tools.integrity import hash_tree
 from tools.judging import toolchain
-from tools.judging.clock import inputs_needed
 from tools.judging.cores import Cores, of_one_node
 from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
 from tools.judging.inspection import inspect
 from tools.judging.measure import LiveClock
+from tools.judging.plan import inputs_needed
 from tools.judging.referee import Referee
 from tools.judging.worker import CHECK_TIMEOUT_S, Build, Setting
 from tools.judging.workload import Workload

@@ -14,11 +14,12 @@ import pytest
 
 from sandbox.contract import Limits
 from tools.judging import clock
-from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault, Tripwire
+from tools.judging.clock import Group, Session, SideFault, Tripwire
 from tools.judging.comparison import Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import Input
 from tools.judging.measure import ComparisonRequest, LiveClock
+from tools.judging.plan import INPUT_BYTES, SAMPLES, TURNS, WARM_UP, Plan
 from tools.judging.script import Case
 from tools.judging.worker import Build, WorkerFault
 
@@ -59,10 +60,10 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
         return Plan.of(workload, case)
 
     small, middling, large, huge = (plan(n) for n in (1 << 20, 20 << 20, 128 << 20, 16 << 30))
-    turns = clock.TURNS["cuda"]
+    turns = TURNS["cuda"]
     assert (small.rounds, small.calls) == (turns.rounds, turns.calls)
     assert middling.rounds == turns.rounds and 1 < middling.calls < small.calls
-    assert middling.rounds * middling.calls * (20 << 20) <= clock.INPUT_BYTES
+    assert middling.rounds * middling.calls * (20 << 20) <= INPUT_BYTES
     assert large == huge == Plan(turns.fewest // 2, 1)
     assert [plan(1 << 20, cases).rounds for cases in (2, 3)] == [turns.rounds, turns.rounds // 2]
 
@@ -86,7 +87,7 @@ def test_turns_are_short_on_a_cpu_and_many(call_s: float, input_bytes: int, want
 
 @pytest.mark.parametrize(("device", "call_s"), [("cpu", 0.1), ("cuda", 0.05)])
 def test_long_calls_get_fewer_rounds_and_need_not_settle(device: str, call_s: float) -> None:
-    fewest = clock.TURNS[device].fewest
+    fewest = TURNS[device].fewest
     for each, wanted in ((0.9 * call_s, Plan(fewest, 1, 1)), (call_s, Plan(fewest // 2, 1, 0))):
         case = Case("", {}, call_s=each, input_bytes=1 << 10)
         workload: Any = SimpleNamespace(device=device, cases=(case,))
@@ -236,7 +237,7 @@ def test_a_worker_is_warmed_up_first(key: int | None, prepared: Session, monkeyp
     prepared.restart()
     prepared.close()
     one = ["stage", "call"] if key is None else ["load", "stage", "call"]
-    assert [op for op, _ in told] == ["build", *one * clock.WARM_UP, "collect"]
+    assert [op for op, _ in told] == ["build", *one * WARM_UP, "collect"]
     shown = {(op, "path" in given, given.get("key")) for op, given in told if op in ("load", "stage")}
     assert shown == ({("stage", True, None)} if key is None else {("load", True, None), ("stage", False, 7)})
 
