@@ -9,7 +9,7 @@ import pytest
 
 from tests.evals.arena import Arena
 from tests.files import folder_open_to_all
-from tools.judging import accept, agreement, clock, long_use, plan, referee
+from tools.judging import accept, agreement, clock, long_use, measure, plan, referee
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +30,13 @@ def open_long_arena() -> Iterator[Arena]:
 
 @pytest.fixture
 def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One restart, of a few short blocks; no second look at a large gain, nor at long use, which would be a guard more
-    in each test (`tests/tools/judging/test_long_use.py`).
+    """One restart, prepared by itself, of a few short blocks; no second look at a large gain, nor at long use, which
+    would be a guard more in each test (`tests/tools/judging/test_long_use.py`).
     """
     monkeypatch.setattr(long_use, "speaks_against", lambda found: None)
     monkeypatch.setattr(long_use, "CALLS", 0)
     monkeypatch.setattr(accept, "LOOKS", {1: 1})
+    monkeypatch.setattr(measure, "AHEAD", ())
     monkeypatch.setitem(plan.TURNS, "cpu", plan.Turns(block_s=0.07, calls=12, rounds=4, fewest=4, all_s=0.0))
     monkeypatch.setattr(clock, "SAMPLES", 4)
     monkeypatch.setattr(referee, "QUARANTINE", float("inf"))

@@ -12,10 +12,10 @@ from tools.judging.workload import Workload
 class Turns:
     """How often it is each worker's turn in a restart, and for how long."""
 
-    block_s: float  # of calls, at most so many, before it is another's
-    calls: int
-    rounds: int
-    fewest: int  # rounds of long calls; of others so many that all timed calls of a worker take `all_s`
+    block_s: float  # what the calls of a turn take together
+    calls: int  # of a turn, at most
+    rounds: int  # turns of each worker, at most: so many that all its timed calls take `all_s`
+    fewest: int  # and at least, but for long calls
     all_s: float
 
 
