@@ -30,8 +30,7 @@ from sandbox.supervision.records import Identity
 EMPTY_IMAGE = "ratchet/empty:1"
 AGENT_LABEL = "ratchet.agent"  # which agent owns a container
 _TIMEOUT_S = 120.0
-_REMOVAL_S = 30.0
-_WAIT_S = 10.0
+_ENDING_S = 30.0  # a busy engine hears late that a process has ended
 _CREATING, _STARTING = "create a container", "start a container"
 _MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # user ids differ inside and outside
 _BAD = (
@@ -176,7 +175,7 @@ class Engine:
     def wait(self, container: str) -> int | None:
         """Its exit status once it has ended; None when it has been removed. Raises: SandboxError."""
         try:
-            return int(self._do("wait for a container", self._api.wait, container, timeout=_WAIT_S)["StatusCode"])
+            return int(self._do("wait for a container", self._api.wait, container, timeout=_ENDING_S)["StatusCode"])
         except _NotThere:
             return None
 
@@ -199,14 +198,21 @@ class Engine:
             self._do("move a container to other CPUs", self._api.update_container, container, cpuset_cpus=cpus)
 
     def remove(self, container: str) -> None:
-        """Kill and remove it, with its anonymous volumes; nothing happens if it is gone. Raises: SandboxError."""
-        deadline = time.monotonic() + _REMOVAL_S
+        """Kill and remove it, with its anonymous volumes; nothing happens if it is gone.
+
+        A busy engine refuses for a while: it is being removed already, or its end was not heard of yet.
+
+        Raises: EngineLost, SandboxError.
+        """
+        deadline = time.monotonic() + _ENDING_S
         while True:
             try:
                 self._do("remove a container", self._api.remove_container, container, force=True, v=True)
             except _NotThere:
                 return
-            except _Conflict:  # it is being removed already
+            except EngineLost:
+                raise
+            except SandboxError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)

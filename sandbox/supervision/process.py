@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage, WouldNotFreeze
-from sandbox.errors import EngineLost, SandboxError
+from sandbox.errors import SandboxError
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, ending, process_tree
 from sandbox.kernel.freezer import patience_s
@@ -27,7 +27,7 @@ from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Identity, Record
 from sandbox.supervision.spawner import Supervisor
 
-ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
+ENGINE_LOST = "engine lost"  # the engine that ran the command does not tell how it ended
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
 _STILL_NS = 500_000  # what the kernel itself may do in a stopped process
@@ -268,9 +268,11 @@ class SupervisedProcess:
         """Bury the supervisor and remove every trace; without a report, first end what it could not."""
         if self._reported is None:
             self._reported = ended or self._end_without_supervisor()
+        lost = None
         try:
             ended = self._complete(self._reported)
-        except SandboxError:
+        except SandboxError as error:
+            lost = error
             ended = replace(self._reported, reason=ENGINE_LOST)
             ending.kill(self.members())
         self._ended = ended  # first: whoever comes after an interruption asks a supervisor no more
@@ -278,8 +280,8 @@ class SupervisedProcess:
             self._supervisor.dismiss(5.0)
         finally:
             self._clear_away(ended)
-        if ended.reason == ENGINE_LOST:
-            raise EngineLost(f"while {self.role} ran")
+        if lost is not None:
+            raise lost
 
     def _clear_away(self, ended: Ended) -> None:
         used = None

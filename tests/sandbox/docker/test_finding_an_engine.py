@@ -14,13 +14,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import docker
+import docker.errors
 import pytest
+import requests
 
 from sandbox.contract import Command
 from sandbox.docker import container, endpoint, engine, provider
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
-from sandbox.errors import EngineLost, SandboxUnavailable
+from sandbox.errors import EngineLost, SandboxError, SandboxUnavailable
 from tests.local_image import engine_here
 
 NOBODY = (1 << 22) + 1  # beyond every number that Linux gives to a process
@@ -102,6 +104,36 @@ def test_an_engine_that_goes_away_is_lost(tmp_path: Path) -> None:
     del caught
     gc.collect()
     assert "agent resume" in hint
+
+
+def test_a_busy_engine_is_asked_again_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_here()
+    asked, said = Engine(), [404, 409, 500]
+
+    def remove(*_: Any, **__: Any) -> None:
+        busy = requests.Response()
+        busy.status_code = said.pop()
+        docker.errors.create_api_error_from_http_exception(requests.HTTPError("no exit event yet", response=busy))
+
+    monkeypatch.setattr(asked._api, "remove_container", remove)
+    asked.remove("a-container")
+    assert not said
+
+
+def test_what_an_engine_refuses_at_the_end_is_told(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_here()
+    remove = Engine.remove
+
+    def refuse(self: Engine, made: str) -> None:
+        remove(self, made)
+        raise SandboxError("the engine cannot remove a container: it is busy")
+
+    sandbox = DockerSandbox(sys.executable, open_folder / "scratch")
+    process = sandbox.start(Command(argv=(sys.executable, "-c", "input()"), cwd=open_folder, role="probe"))
+    monkeypatch.setattr(Engine, "remove", refuse)
+    with pytest.raises(SandboxError, match="cannot remove a container: it is busy"):
+        process.stop()
+    assert process.stop().reason == "engine lost"
 
 
 def test_an_engine_whose_processes_are_not_those_seen_here(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
