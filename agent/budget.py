@@ -130,6 +130,10 @@ class Budget:
         """Whether one more attempt would use reserved time."""
         return self._less_than(self.reserved_s + ATTEMPT_RESTARTS * self.restart_s)
 
+    def tight(self, attempts: int) -> bool:
+        """Whether there may not be time for so many attempts, each looked at twice."""
+        return self._less_than(attempts * (ATTEMPT_RESTARTS + accept.FIRST_LOOK) * self.restart_s)
+
     def allows(self, seconds: float) -> bool:
         """Whether so much is left beside what is kept back."""
         return not self._less_than(seconds)

@@ -40,11 +40,14 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     to_come = schedule.to_come(state, step, ctx.config.steps)
     if ctx.budget.for_compiling_s:  # which is time for the attempts of these steps
         to_come = [each for each in to_come if not schedule.compiles(each)]
-    ctx.budget.reserve(ctx.proposals.expecting(to_come))
+    gains = ctx.proposals.expecting([step, *to_come])
+    ctx.budget.reserve(len(gains.keys() - {step}))
     if left_over := _left_over(ctx, name):
         return {"attempt": _begin(ctx, left_over)}
+    if (more := schedule.promises_more(gains, step)) and ctx.budget.tight(len(gains)):
+        return {"attempt": "", "goto": more, "no_more": f"{more} promises {gains[more]:.2f}×"}
     # before anybody is asked who takes time or money
-    if tried and ctx.budget.hurried() and ctx.proposals.expecting([step]):
+    if tried and ctx.budget.hurried() and step in gains:
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     candidates, reason = ctx.proposals.propose(step)
     below: tuple[str, ...] = ()

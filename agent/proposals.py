@@ -107,12 +107,15 @@ class Proposals:
                 raise CannotRewrite(f"the tuner failed: {fault}") from fault
         return self._tuned[base]
 
-    def expecting(self, steps: Sequence[str]) -> int:
-        """How many of these steps have something to try, as far as can be told from the stack as it is."""
+    def expecting(self, steps: Sequence[str]) -> dict[str, float]:
+        """Which of these steps have something to try, and the speedup that it promises, as far as can be told from the
+        stack as it is.
+        """
         try:
-            return sum(self.proposer.expects(self.request(name)) for name in steps)
+            gains = {name: self.proposer.expects(self.request(name)) for name in steps}
         except WorkerFault:
-            return 0
+            return {}
+        return {name: gain for name, gain in gains.items() if gain}
 
     def sites(self) -> list[Site]:
         """The places worth changing. Raises: WorkerFault."""

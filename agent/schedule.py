@@ -1,4 +1,5 @@
-"""What is tried when. The ten steps go in their order, but for one that what was measured at the start puts first.
+"""What is tried when. The ten steps go in their order, but for one that what was measured at the start puts first, and
+one that promises most where time is short.
 
 On a GPU what gains most goes first, since all that comes after is then judged on top of it: a kernel less saves
 nothing that can be seen where calls wait for Python, and what a compiler merges by itself need not be written. On a
@@ -8,7 +9,7 @@ and time is kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from agent.records.measurements import SessionStart
 from agent.state import RunState
@@ -38,8 +39,17 @@ def is_early(state: RunState, step: str) -> bool:
     return step in FIRST and set(state.get("results", {})) == {STEPS[0]}
 
 
+def promises_more(gains: Mapping[str, float], step: str) -> str:
+    """The step of those before compiling that promises the largest gain, where `step` is one of them and promises less;
+    else empty.
+    """
+    before = [name for name in gains if not compiles(name)]
+    best = max(before, key=lambda name: gains[name], default=step)
+    return best if step in before and gains[best] > gains[step] else ""
+
+
 def following(state: RunState) -> str | None:
-    """The first step that has not ended; None after the last."""
+    """The first step that has not ended; None after the last. One that another went before goes on so."""
     return next((step for step in STEPS if step not in state.get("results", {})), None)
 
 
@@ -55,6 +65,8 @@ def ways(step: str) -> list[str]:
         found += FIRST
     if step in FIRST:
         found.append(STEPS[1])
+    if not compiles(step):
+        found += [name for name in STEPS[1:] if not compiles(name) and name != step]
     for name in STEPS[STEPS.index(step) + 1 :]:
         found.append(name)
         if name not in FIRST:

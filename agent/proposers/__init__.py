@@ -107,8 +107,10 @@ class Proposer(Protocol):
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         """Candidates against `request.tree`, best first, and one line that says why there are none, if so."""
 
-    def expects(self, request: ProposalRequest) -> bool:
-        """Whether the step may have something to try, as far as can be told at next to no cost."""
+    def expects(self, request: ProposalRequest) -> float:
+        """The speedup that what the step tries next promises, as far as can be told at next to no cost: 1 where it
+        promises none, 0 where there is nothing to try.
+        """
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """The places worth changing, as far as this proposer can see."""
@@ -137,8 +139,9 @@ class InTurn(Proposer):
             reasons.append(reason)
         return [], "; ".join(dict.fromkeys(filter(None, reasons)))
 
-    def expects(self, request: ProposalRequest) -> bool:
-        return not self._over() and any(each.expects(request) for each in self.proposers)
+    def expects(self, request: ProposalRequest) -> float:
+        gains = [] if self._over() else [each.expects(request) for each in self.proposers]
+        return next(filter(None, gains), 0.0)
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         return [site for each in self.proposers for site in each.sites(request)]

@@ -49,6 +49,6 @@ class Model(Proposer):
     def _gone(self, step: str) -> str:
         return self._failed or self._lost.get(step, "")
 
-    def expects(self, request: ProposalRequest) -> bool:
+    def expects(self, request: ProposalRequest) -> float:
         talk = self._talks.get(request.step)
-        return not self._gone(request.step) and (talk is None or not talk.ended)
+        return float(not self._gone(request.step) and (talk is None or not talk.ended))

@@ -80,8 +80,8 @@ class OutsideAgent(Proposer):
         found = self._turn(self._benches[step])
         return ([found], "") if found is not None else ([], self._ended[step])
 
-    def expects(self, request: ProposalRequest) -> bool:
-        return not self._why_ended(request.step)
+    def expects(self, request: ProposalRequest) -> float:
+        return float(not self._why_ended(request.step))
 
     def _why_ended(self, step: str) -> str:
         return self.finished or self._ended.get(step, "")

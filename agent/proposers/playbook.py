@@ -55,8 +55,9 @@ class Playbook(Proposer):
         new = [candidate for candidate in found if candidate.digest not in request.judged_here]
         return new, reason if new or not found else "everything that was found has been tried"
 
-    def expects(self, request: ProposalRequest) -> bool:
-        return bool(self.propose(replace(request, tune=None))[0])  # a tuner takes a while
+    def expects(self, request: ProposalRequest) -> float:
+        found, _ = self.propose(replace(request, tune=None))  # a tuner takes a while
+        return (found[0].predicted_gain or 1.0) if found else 0.0
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""

@@ -50,8 +50,8 @@ class Replay(Proposer):
                 found.append(candidate.model_copy(update={"diff": diff, "origin": "replay"}))
         return found, "" if found else "; ".join(reasons) or "the earlier run kept nothing in this step"
 
-    def expects(self, request: ProposalRequest) -> bool:
-        return bool(self._due(request))
+    def expects(self, request: ProposalRequest) -> float:
+        return float(bool(self._due(request)))
 
     def _due(self, request: ProposalRequest) -> list[tuple[Candidate, PastChange]]:
         """What this step has not tried yet; the last one tries again what did nothing where it came first."""

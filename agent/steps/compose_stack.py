@@ -62,15 +62,16 @@ def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
 
 
 def _moved_to(ctx: RunContext) -> str | None:
-    """The first earlier step that now proposes something it has not proposed before."""
-    known = {(row.step, row.key) for row in ctx.ledger.rows if row.role == "first"}
+    """The step that now proposes something it has not proposed before; of several the one that promises most."""
+    known, gains = {(row.step, row.key) for row in ctx.ledger.rows if row.role == "first"}, dict[str, float]()
     for step in ctx.config.steps:
         if step in ("profile_baseline", "locate_layers", STEP):
             continue
         candidates, _ = ctx.proposals.propose(step, looking=True)
-        if any((step, candidate.key) not in known for candidate in candidates):
-            return step
-    return None
+        new = [each.predicted_gain or 1.0 for each in candidates if (step, each.key) not in known]
+        if new:
+            gains[step] = new[0]
+    return max(gains, key=lambda step: gains[step], default=None)
 
 
 def _measure_whole(ctx: RunContext) -> None:

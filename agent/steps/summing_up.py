@@ -6,7 +6,7 @@ from agent import schedule
 from agent.budget import USED_UP
 from agent.climb import is_decided, too_late
 from agent.context import RunContext
-from agent.reporting.progress import StepEnded, StepStarted
+from agent.reporting.progress import Note, StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
 from agent.step_names import STEPS
 from tools.profiler.ceilings import BOUNDED
@@ -15,6 +15,9 @@ from tools.profiler.ceilings import BOUNDED
 def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: str = "") -> Update:
     """Ask for the climb, or sum it up when it is over. `nothing_because`: why there is nothing to climb, if so."""
     if state.get("step") == step and state.get("no_more"):
+        if state.get("goto"):
+            ctx.progress.emit(Note(f"there may not be time for all that is left: first {state['no_more']}"))
+            return {"step": "", "climbing": False, "no_more": ""}
         if schedule.is_early(state, step):
             if not ctx.budget.used_up(attempts=2):
                 ctx.display.subject = "the original"

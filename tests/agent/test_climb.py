@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent import climb
+from agent import climb, schedule
 from agent.budget import USED_UP, Budget
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.records.attempts import Attempt, Attempts
+from agent.state import RunState
 from agent.step_names import STEPS
+from agent.steps.summing_up import climbing_step
 from tests.agent.one_context import ledger_of, one_context
 from tests.files import write_files
 from tools.candidate import Candidate, Key
@@ -163,7 +165,9 @@ def test_a_change_that_says_that_it_records_and_does_not_is_not_timed(
 # -- proposing
 
 
-def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate, ...] = ()) -> Any:
+def proposing(
+    tmp_path: Path, *, hurried: bool = False, tight: bool = False, offers: tuple[Candidate, ...] = (), **gains: float
+) -> Any:
     """What `propose` asks of a context; `asked` are the steps that somebody was asked about who takes time."""
     asked: list[str] = []
 
@@ -173,6 +177,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
         return ([] if looking else list(offers)), "nothing was found"
 
     budget = SimpleNamespace(used_up=lambda attempts=0: "", hurried=lambda: hurried, for_compiling_s=0.0)
+    budget.tight = lambda attempts: tight and attempts == len(gains or STEPS)
     budget.begin_compiling, budget.reserve = lambda: None, lambda attempts: setattr(budget, "reserved", attempts)
     return one_context(
         run_dir=tmp_path,
@@ -184,7 +189,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
         config=SimpleNamespace(steps=STEPS, attempts=12),
         attempts=Attempts(tmp_path / "attempts"),
         base=lambda below=(): "top",
-        expecting=lambda steps: len(steps),
+        expecting=lambda steps: {step: gains.get(step, 1.0) for step in steps if step in (gains or steps)},
         progress=SimpleNamespace(emit=lambda event: None),
     )
 
@@ -198,6 +203,31 @@ def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
     assert (found["no_more"], ctx.asked) == ("what is left of the time budget is kept for the steps after it", [])
     ctx = proposing(tmp_path, offers=(MINE,))
     assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
+
+
+@pytest.mark.parametrize(
+    ("tight", "gains", "first"),
+    [
+        (True, {"write_kernels": 1.03, "fuse_projections": 1.02, "swap_attention": 1.08}, "swap_attention"),
+        (False, {"write_kernels": 1.03, "swap_attention": 1.08}, ""),
+        (True, {"write_kernels": 1.08, "swap_attention": 1.08}, ""),
+        (True, {"write_kernels": 1.03, "compile_model": 2.0}, ""),
+    ],
+)
+def test_where_time_is_short_what_promises_most_comes_first(
+    tmp_path: Path, tight: bool, gains: dict[str, float], first: str
+) -> None:
+    ctx = proposing(tmp_path, tight=tight, offers=(MINE,), **gains)
+    found = climb.propose({"step": "write_kernels"}, ctx)
+    assert (found.get("goto", ""), found["attempt"]) == (first, "" if first else "write_kernels-2")
+    if not first:
+        return
+    events = list[Any]()
+    ctx.progress = SimpleNamespace(emit=events.append)
+    state: RunState = {"step": "write_kernels", **found}  # type: ignore[typeddict-item]
+    left = climbing_step(state, ctx, "write_kernels")
+    assert not left["climbing"] and "results" not in left and first in schedule.ways("write_kernels")
+    assert events[0].words()[0] == "there may not be time for all that is left: first swap_attention promises 1.08×"
 
 
 @pytest.mark.parametrize(("for_compiling_s", "reserved"), [(0.0, 9), (60.0, 5)])
