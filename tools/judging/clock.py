@@ -23,7 +23,7 @@ from tools.judging import long_use
 from tools.judging.comparison import INCUMBENT, Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import DrawInputs, Input, Inputs
-from tools.judging.long_use import OtherSize
+from tools.judging.long_use import LongUse, OtherSize
 from tools.judging.plan import SAMPLES, WARM_UP, Plan
 from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -265,14 +265,20 @@ class Session:
         self._check_time_used(group.used_s[name], group.wall_s[name])  # finer than block by block
 
     def _use_long(self, group: Group, sides: dict[str, Side]) -> None:
-        for name, worker in group.workers.items():
-            had = group.staged[name][0][: group.cursor[name][0]]
+        order, used = [*group.workers.items()], dict[str, LongUse]()
+        for name, worker in order:
             with _blamed(name):
                 started_s = worker.process.usage().cpu_time_s - group.used_s[name]
-                worker.process.thaw()
-                used = long_use.measure(worker, self.workload, had, self.sizes, self._key)
-                used.costs["start_cpu_s"], sides[name].long_use = started_s, used
-                worker.process.freeze()
+            sides[name].long_use = used[name] = LongUse(costs={"start_cpu_s": started_s})
+        for turn in long_use.turns(self.workload):
+            for name, worker in order:
+                had = group.staged[name][0][: group.cursor[name][0]]
+                with _running(name, worker):
+                    long_use.call(used[name], worker, self.workload, had, turn, self._key)
+            order.reverse()
+        for name, worker in order:
+            with _running(name, worker):
+                long_use.look(used[name], worker, self.workload, self.sizes, self._key)
 
     def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:
         allowed = frozenset(self.cores.timed)
@@ -337,6 +343,14 @@ class SideFault(Exception):
     @property
     def may_be_chance(self) -> bool:
         return self.fault.may_be_chance
+
+
+@contextmanager
+def _running(name: str, worker: Worker) -> Iterator[None]:
+    with _blamed(name):
+        worker.process.thaw()
+        yield
+        worker.process.freeze()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tools.judging.workload import Workload
 
 CALLS, MOST_S, FEWEST = 300, 5.0, 30  # in a row, and in seconds for one build; where they are fewer, none are made
+TURN_S, TURN_CALLS = 0.04, 5  # of them at least: then it is the other's turn, so that what loads the machine meets both
 BLOCKS = 3  # of calls in a row, where the first speaks against a change
 SHARE = 1 / 2  # of its gain must be left, in logarithms
 SLOW_CALL_S = 0.1
@@ -41,6 +42,7 @@ class LongUse:
 
     call_ns: list[int] = field(default_factory=list)
     stage_ns: list[int] = field(default_factory=list)
+    early_bytes: int = 0  # held after a third of them
     grown_bytes: int = 0
     sizes_ns: dict[str, int] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
@@ -67,15 +69,27 @@ def other_sizes(workload: Workload, draw: Callable[[Draw, int], Path]) -> list[O
     ]
 
 
-def measure(
-    worker: Worker, workload: Workload, had: Sequence[Input], sizes: Sequence[OtherSize], key: Callable[[], int]
-) -> LongUse:
-    """Of a worker that may run. `had` are inputs of the cheapest case that it had before. Raises: WorkerFault."""
-    found, case, constants = LongUse(), workload.cases[0], list(workload.constants)
-    calls, before = min(CALLS, int(MOST_S / max(case.call_s, 1e-6))), 0
-    for number in range(calls if calls >= FEWEST else 0):
-        if number == calls // 3:
-            before = _resident_bytes(worker)
+def turns(workload: Workload) -> list[range]:
+    """The numbers of the calls in a row, for each turn of a worker; none where they would be few."""
+    calls, each = _calls(workload), max(TURN_CALLS, round(TURN_S / max(workload.cases[0].call_s, 1e-6)))
+    return [range(calls)[at : at + each] for at in range(0, calls, each)] if calls >= FEWEST else []
+
+
+def _calls(workload: Workload) -> int:
+    return min(CALLS, int(MOST_S / max(workload.cases[0].call_s, 1e-6)))
+
+
+def call(
+    found: LongUse, worker: Worker, workload: Workload, had: Sequence[Input], turn: range, key: Callable[[], int]
+) -> None:
+    """The calls of one turn of a worker that may run. `had` are inputs of the cheapest case that it had before.
+
+    Raises: WorkerFault.
+    """
+    case, constants = workload.cases[0], list(workload.constants)
+    for number in turn:
+        if number == _calls(workload) // 3:
+            found.early_bytes = _resident_bytes(worker)
         given = had[number % len(had)]
         opened: dict[str, Any] = {"path": worker.reveal(given.path)}
         loaded = 0
@@ -85,18 +99,24 @@ def measure(
         found.call_ns.append(worker.took_ns("call", key=key()))
         found.stage_ns.append(loaded + staged)
         worker.hide()
-    if before:
-        found.grown_bytes = _resident_bytes(worker) - before
+
+
+def look(
+    found: LongUse, worker: Worker, workload: Workload, sizes: Sequence[OtherSize], key: Callable[[], int]
+) -> None:
+    """At what it takes after the calls in a row, and for other sizes; it may run. Raises: WorkerFault."""
+    constants = list(workload.constants)
+    if found.early_bytes:
+        found.grown_bytes = _resident_bytes(worker) - found.early_bytes
     for size in sizes:
         took = []
-        for _ in range(2 if case.call_s > SLOW_CALL_S else 4):
+        for _ in range(2 if workload.cases[0].call_s > SLOW_CALL_S else 4):
             worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
             took.append(worker.took_ns("call", key=key(), as_written=True))  # users compile once more instead
         found.sizes_ns[size.name] = min(took[1:])
     found.costs["host_bytes"] = _resident_bytes(worker, "VmHWM")
     if workload.device != "cpu":
         found.costs["device_bytes"] = worker.ask_for(Memory, "memory").peak_bytes
-    return found
 
 
 def _resident_bytes(worker: Worker, field: str = "VmRSS") -> int:

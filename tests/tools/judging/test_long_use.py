@@ -55,8 +55,8 @@ ONE_SHAPE = """
 """
 PUT_OFF = """
         self.pending.append(x)
-        if len(self.pending) == 80:
-            for _ in range(80):
+        if len(self.pending) == 260:  # more calls than a restart has before
+            for _ in range(260):
                 [self.layer(part) for part in x.split(4)]
             self.pending.clear()
         return self.layer(x)
