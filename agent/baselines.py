@@ -54,7 +54,8 @@ def measure_tuned(ctx: RunContext) -> None:
     best = best_mode(ctx, found)
     if not wanted or not best:
         return
-    if not ctx.budget.allows(ctx.referee.setting.check_timeout_s):
+    timing_s = accept.FIRST_LOOK * ctx.budget.final_restart_s
+    if not ctx.budget.allows(ctx.referee.setting.check_timeout_s + timing_s):
         found.compile_failed.update(dict.fromkeys(wanted, "there was no time for tuning"))
     elif builds := compiled(ctx, [best, *wanted], found.compile_failed):
         measured = compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
