@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import sys
+import warnings
 
 import torch
 
@@ -19,6 +20,9 @@ cudnn.enabled cudnn.benchmark cudnn.deterministic cudnn.allow_tf32 cuda.matmul.a
 cuda.matmul.allow_fp16_reduced_precision_reduction cuda.matmul.allow_bf16_reduced_precision_reduction
 mkldnn.enabled mkldnn.deterministic opt_einsum.enabled
 """
+_OF_ATTENTION = "flash_sdp_enabled mem_efficient_sdp_enabled math_sdp_enabled cudnn_sdp_enabled"
+_OF_NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # by default
+_ALL_WARNINGS = (Warning, UserWarning, RuntimeWarning, FutureWarning)
 _OF_GC = "isenabled get_threshold get_debug"
 
 
@@ -26,6 +30,8 @@ def read():
     """{setting: its value as text}."""
     found = {f"torch.{name}": getattr(torch, name, None) for name in _OF_TORCH.split()}
     found |= {f"gc.{name}": getattr(gc, name) for name in _OF_GC.split()}
+    cuda = torch.backends.cuda
+    found |= {f"torch.backends.cuda.{name}": getattr(cuda, name, None) for name in _OF_ATTENTION.split()}
     found = {name: repr(ask()) for name, ask in found.items() if ask is not None}
     for name in _OF_BACKENDS.split():
         value = torch.backends
@@ -33,6 +39,12 @@ def read():
             value = getattr(value, part, None)
         found[f"torch.backends.{name}"] = repr(value)
     found["torch.set_flush_denormal"] = repr(bool(torch.full((), 1e-310, dtype=torch.float64) * 0.5 == 0))
+    for action, message, category, module, _ in warnings.filters:
+        if message is None and module is None and category in _ALL_WARNINGS:
+            found[f"warnings.filters[{category.__name__}]"] = action
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and numpy.geterr() != _OF_NUMPY:
+        found["numpy.geterr"] = repr(numpy.geterr())
     found["sys.switchinterval"] = repr(sys.getswitchinterval())
     theirs = ("TORCH", "_TORCH", "TRITON")  # of compilers, which note there what they have done
     return found | {f"os.environ[{name!r}]": value for name, value in os.environ.items() if not name.startswith(theirs)}

@@ -15,6 +15,7 @@ import types
 
 import torch
 
+from . import arrays
 from .script_calls import Cut, Recorder, Stop
 from .script_cases import REF, Recording
 from .script_values import PLAIN, at, holds_tensors, parts_of, rebuilt
@@ -206,13 +207,17 @@ def _answer(out):
 
 
 def _counted(out):
-    if isinstance(out, (torch.Tensor, *PLAIN)):
+    if isinstance(out, (torch.Tensor, *PLAIN)) or _is_value(out):
         return out
     return {key: _counted(item) for key, item in (_parts(out) or {}).items() if _counts(item)}
 
 
 def _counts(item):
-    return isinstance(item, (torch.Tensor, *PLAIN)) or _parts(item) is not None
+    return isinstance(item, (torch.Tensor, *PLAIN)) or _is_value(item) or _parts(item) is not None
+
+
+def _is_value(item):
+    return isinstance(item, (set, frozenset)) or arrays.is_array(item) or arrays.is_number(item)
 
 
 def _parts(out):

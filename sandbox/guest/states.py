@@ -106,9 +106,9 @@ def strengthened(state, measured):
 
 
 def change_some(module, means, seed):
-    """Change a few numbers, or a quarter of all, in about half of all parameters and saved buffers; which ones follows
-    from `seed` and their names alone, and the other half from one that differs in the last bit. `means` is one of
-    `MEANS`.
+    """Change a few numbers of one row, or a quarter of all, in about half of all parameters and saved buffers; which
+    ones follows from `seed` and their names alone, and the other half from one that differs in the last bit. `means` is
+    one of `MEANS`.
     """
     chosen, changes, seen, state = random.Random(seed >> 1), {}, set(), module.state_dict()
     held = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
@@ -134,13 +134,16 @@ def _change(tensor, is_few, seed):
     change places, so that what goes through them stays as large, and errs as much, as before.
     """
     length = tensor.shape[-1] if tensor.dim() else 1
-    step = min(FEW if is_few else MANY, length)
+    of_a_row = is_few and tensor.dim() > 1 and tensor.numel() >= 2 * MANY * len(tensor)
+    step = min(FEW if is_few and not of_a_row else MANY, length)
 
     def change(values):
         if not tensor.dim():
             values *= 0.5
             return
         places = (..., slice(seed % step, None, step))
+        if of_a_row:
+            places = seed % len(values), *places
         some = values[places]
         if isinstance(some, torch.Tensor):
             values[places] = some.flip(tuple(range(some.dim())))

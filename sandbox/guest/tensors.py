@@ -15,12 +15,12 @@ import enum
 import importlib
 import os
 import random
-import sys
 from itertools import count, pairwise
 
 import torch
 
-from . import seal, tensor_file
+from . import arrays, seal, tensor_file
+from .memory import is_spread, storage_bytes
 from .workload import WorkloadProblem
 
 MAX_DEPTH = 32
@@ -28,8 +28,6 @@ PLACES = 64  # of a large tensor, from which rows are taken
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SCALARS = (type(None), bool, int, float, str)
-_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-_NUMPY = frozenset(_NUMBERS.split())
 _TORCH = {str(v): v for v in vars(torch).values() if isinstance(v, (torch.dtype, torch.layout, torch.memory_format))}
 # by class: the kind of its node, and the parts which that has
 _PARTS = {
@@ -53,8 +51,9 @@ _MADE = {
     "complex": lambda parts: complex(*parts),
     "device": lambda parts: torch.device(*parts),
     "torch": lambda parts: _TORCH[parts[0]],
-    "numpy": lambda parts: _number(*parts),
+    "numpy": lambda parts: arrays.number(*parts),
     "array": lambda parts: parts[0].numpy(),
+    "texts": lambda parts: arrays.of_texts(*parts),
     "bytes": lambda parts: bytes.fromhex(parts[0]),
     "deque": lambda parts: collections.deque(parts[1:], parts[0]),
     "set": set,
@@ -95,18 +94,22 @@ def _node(value, tensors, places, depth, seen):
         return {"t": "dict", "keys": list(value), "items": inner(value.values())}
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         return {"t": "pairs", "class": name, "items": inner(value.items())}
-    if type(value) in (set, frozenset) and all(type(item) in _SCALARS for item in value):
-        in_order = sorted(value, key=lambda item: (str(type(item)), item))
+    if type(value) in (set, frozenset) and all(map(_is_plain, value)):
+        in_order = sorted(value, key=lambda item: (str(type(item)), repr(item)))
         return {"t": type(value).__name__, "items": inner(in_order)}
-    if _is_array(value):
+    if arrays.is_array(value):
         is_plain_array = value.flags.writeable and all(stride >= 0 for stride in value.strides)
         return {"t": "array", "items": inner((torch.from_numpy(value if is_plain_array else value.copy()),))}
-    if _is_number(value):
+    if arrays.is_of_texts(value):
+        return {"t": "texts", "items": inner((value.dtype.str, value.tolist()))}
+    if arrays.is_number(value):
         return {"t": "numpy", "items": inner((value.dtype.name, value.item()))}
     if isinstance(value, _SCALARS):
         return {"t": "value", "v": value}
     if isinstance(value, enum.Enum) and value.name in type(value).__members__:
         return {"t": "member", "class": name, "v": value.name}
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):  # classes of their own, torch.return_types
+        return {"t": "sequence", "class": name, "items": inner(value)}
     fields = _fields(value)
     if fields is None:
         return {"t": "opaque", "class": name}
@@ -170,20 +173,8 @@ def is_plain(tensor):
     return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
-def _is_number(value):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.generic) and value.dtype.name in _NUMPY
-
-
-def _is_array(value):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray and value.dtype.name in _NUMPY and value.dtype.isnative
-
-
-def _number(name, value):
-    if name not in _NUMPY:
-        raise ValueError(f"numpy has no number of type {name!r}")
-    return torch.tensor(value, dtype=_DTYPES[name]).numpy()[()]
+def _is_plain(value):
+    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _SCALARS
 
 
 def _name(cls):
@@ -224,10 +215,20 @@ def unflatten(node, tensors):
     items = [unflatten(item, tensors) for item in node["items"]]
     if kind in _MADE:
         return _MADE[kind](items)
+    if kind == "sequence":
+        return _sequence(_found(node["class"]), items)
     if kind == "pairs":
         return _dictionary(_found(node["class"]), items)
     fields = dict(zip(node["keys"], items, strict=True))
     return fields if kind == "dict" else _rebuild(_found(node["class"]), fields)
+
+
+def _sequence(cls, items):
+    if issubclass(cls, tuple):
+        return cls(items)
+    value = cls.__new__(cls)
+    list.extend(value, items)
+    return value
 
 
 def _dictionary(cls, pairs):
@@ -303,8 +304,9 @@ def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
                 "stride": None if partly else stride,
                 "grad": tensor.requires_grad,
                 "borrowed": borrowed[index] if borrowed else "",
-                "keeps": _storage_bytes(tensor),
+                "keeps": storage_bytes(tensor),
                 "inference": tensor.is_inference(),
+                "spread": is_spread(tensor),
                 "contiguous": tensor.layout != torch.strided or tensor.is_contiguous(),
             }
         )
@@ -321,14 +323,6 @@ def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
                 file.write((ctypes.c_char * leaf["nbytes"]).from_address(host.data_ptr()))
         file.truncate(start + offset)
     os.replace(partial, path)
-
-
-def _storage_bytes(tensor):
-    """What lives as long as this tensor does; 0 where it has no memory of its own."""
-    try:
-        return tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):
-        return 0
 
 
 def _kind(tensor):

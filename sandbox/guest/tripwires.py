@@ -58,8 +58,9 @@ def snapshot():
             if callable(each) and name not in ("__init__", "__setstate__"):  # of modules torch.compile replaces those
                 found[f"{holder.__name__}.{name}"] = _identity(each)
     for name, cls in vars(torch.nn).items():
-        if isinstance(cls, type) and "forward" in vars(cls):
-            found[f"torch.nn.{name}.forward"] = _identity(cls.forward)
+        if isinstance(cls, type) and issubclass(cls, torch.nn.Module) and cls is not torch.nn.Module:
+            methods = {method: each for method, each in vars(cls).items() if callable(each)}
+            found.update({f"torch.nn.{name}.{method}": _identity(each) for method, each in methods.items()})
     found.update({name: _identity(hook or NOTHING) for name, hook in _hooks().items()})
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(PACKAGE):

@@ -10,8 +10,10 @@ import torch
 from .lookups import is_integer
 
 HUGE, LARGE, SCALED, TINY = 2.0**12, 2.0**6, 4.0, 2.0**-8
-FACTOR = 1.5  # of plain numbers
-STRIDED, OTHER_CONSTANTS = "strided", "other constants"  # come about where arguments are staged, and drawn
+FACTOR, NEARLY = 1.5, 1.03  # of plain numbers
+# come about where arguments are staged, and drawn
+STRIDED, ROWS_APART, OTHER_CONSTANTS = "strided", "rows apart", "other constants"
+LEFT_OUT = -100  # what torch's losses leave out
 LEAST_MASKED = -1e4  # what is added to leave out a place, at most
 
 
@@ -28,8 +30,8 @@ def varied(variant, structure, flat, seed, rows):
             structure = _apart(structure, flat, set())
         elif name == "gaps":
             flat = _with_gaps(flat)
-        elif name == "minus one":  # but where rows are named: there is none of that
-            flat = [_minus_one(t) if n not in rows else t for n, t in enumerate(flat)]
+        elif name in INTEGERS:  # but where rows are named: there is none of that
+            flat = [_with(INTEGERS[name], t) if n not in rows else t for n, t in enumerate(flat)]
         elif name == "any row":
             flat = [_any(t, rows[n], generator) if n in rows else t for n, t in enumerate(flat)]
         elif name == "no such row":
@@ -38,7 +40,7 @@ def varied(variant, structure, flat, seed, rows):
             flat = [MASKS[name](t, *_meanings(t), generator) if _meanings(t) else t for t in flat]
         elif name in SIZES:
             flat = SIZES[name](flat)
-        elif name not in (STRIDED, OTHER_CONSTANTS):
+        elif name not in (STRIDED, ROWS_APART, OTHER_CONSTANTS):
             flat = [VALUES[name](t) for t in flat]
     return structure, flat
 
@@ -60,6 +62,7 @@ def _other_numbers(node, change):
 
 NUMBERS = {
     "other numbers": lambda value: value * FACTOR if type(value) is float else value,
+    "nearly the same numbers": lambda value: value * NEARLY if type(value) is float else value,
     "one more": lambda value: value + 1 if type(value) is int else value,
     "twice as many": lambda value: value * 2 if type(value) is int else value,
 }
@@ -88,15 +91,15 @@ def _with_gaps(flat):
     return found
 
 
-def _minus_one(tensor):
+def _with(integer, tensor):
     """In every fourth place of integers that are no mask; of positions the first."""
     if not is_integer(tensor) or tensor.dtype == torch.uint8 or _meanings(tensor):
         return tensor
     found = tensor.clone()
     if _are_positions(tensor):
-        found[..., 0] = -1
+        found[..., 0] = integer
     else:
-        found.flatten()[::4] = -1
+        found.flatten()[::4] = integer
     return found
 
 
@@ -139,6 +142,13 @@ def _padded(tensor, counts, left_out, generator):
     places = torch.arange(length).expand(tensor.shape) < lengths
     if tensor.dim() > 1:
         places[1::2] = places[1::2].flip(-1)
+    return torch.where(places, counts, left_out).to(tensor)
+
+
+def _with_holes(tensor, counts, left_out, generator):
+    """What counts is anywhere, but for the first of each row."""
+    places = torch.rand(tensor.shape, generator=generator) < 0.5
+    places[..., 0] = True
     return torch.where(places, counts, left_out).to(tensor)
 
 
@@ -258,10 +268,13 @@ def _rounding(tensor):
     return torch.finfo(tensor.dtype).eps * (1.6 if tensor.element_size() > 2 else 0.25)
 
 
-def in_another_place(tensor):
-    """The same numbers in every second place of a larger memory, and not from its beginning."""
-    if not tensor.dim():
+def in_another_place(tensor, how):
+    """The same numbers in every second place of a larger memory, and not from its beginning; or its rows apart."""
+    if not tensor.dim() or (how == ROWS_APART and tensor.dim() < 2):
         return tensor
+    if how == ROWS_APART:
+        wide = tensor.new_empty((*tensor.shape[:-1], tensor.shape[-1] + 3))
+        return wide[..., 1:-2].copy_(tensor)
     wide = tensor.new_empty((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1))
     return wide[..., 1::2].copy_(tensor)
 
@@ -301,4 +314,5 @@ SIZES = {
     "wider": _wider(2),
     "wider images": _wider(4),
 }
-MASKS = {"padded": _padded, "full and empty": _full_and_empty}
+MASKS = {"padded": _padded, "with holes": _with_holes, "full and empty": _full_and_empty}
+INTEGERS = {"minus one": -1, "minus a hundred": LEFT_OUT}

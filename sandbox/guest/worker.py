@@ -17,6 +17,7 @@ import torch
 
 from . import choices, forms, gradients, process_state, states, tensors, together, tripwires, values, workload
 from .digest import Digest
+from .memory import is_spread, overlap, storage
 from .observe_where import OURS
 from .on_device import synchronize
 
@@ -27,7 +28,7 @@ class Worker:
         self.workload = None
         self.built = None
         self.mode = None
-        self.precision = None
+        self.precision = self.parameters = None
         self._forget_calls()
         self.identities, self.settings = tripwires.snapshot(), process_state.read()
         self.settings_built, self.drew = {}, set()
@@ -52,6 +53,7 @@ class Worker:
         if self.mode is None and not torch.is_grad_enabled():  # later ones are as the mode says
             self.settings_built = {"torch.is_grad_enabled as built": "False"}
         self.mode = mode
+        self.parameters = self._parameters()
         torch.set_grad_enabled(mode == "training")
         if isinstance(self.built, torch.nn.Module):
             self.built.train(mode == "training")
@@ -85,8 +87,12 @@ class Worker:
     def op_save_state(self, path):
         tensors.save(path, dict(self.built.state_dict()))
 
+    def _parameters(self):
+        return [*self.built.parameters()] if isinstance(self.built, torch.nn.Module) else []
+
     def op_transform(self, name, seed=0):
         """What a user may do to a model between calls: its results must follow."""
+        self._look_at_parameters()
         with workload.guarded("transform_raised", self.tree):
             if name == "deepcopy":
                 self.built = copy.deepcopy(self.built)
@@ -135,8 +141,8 @@ class Worker:
             for old, new in zip(kept, flat, strict=True):
                 old.data.copy_(new)
             flat = kept
-        elif how == values.STRIDED:
-            flat = [values.in_another_place(t) for t in flat]
+        elif how in (values.STRIDED, values.ROWS_APART):
+            flat = [values.in_another_place(t, how) for t in flat]
         self.staged = (structure, flat if how in ("fresh", "inplace") else [])  # nothing else is put in such places
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
         given, self.arguments_before = tensors.unflatten(structure, flat), self.arguments
@@ -228,15 +234,19 @@ class Worker:
     def _start_backward(self):
         """Call, and go back from a sum of all results. The result are the gradients, see `gradients.back`."""
         given = [each for each in tensors.flatten(self.arguments, once=True)[1] if each.is_floating_point()]
-        held = {name: each for name, each in self.built.named_parameters() if each.requires_grad}
+        held = {name: each for name, each in self.built.named_parameters() if _may_learn(each)}
+        frozen = [each for each in held.values() if not each.requires_grad]
         try:
             with torch.enable_grad():
-                for each in given:
+                for each in (*given, *frozen):
                     each.requires_grad_(True)
                 self._start()
+                if not torch.is_grad_enabled():
+                    self.settings_built["torch.is_grad_enabled after a call"] = "False"
+                    torch.set_grad_enabled(True)
                 self.result = tensors.flatten(gradients.back(self.result[1], given, held))
         finally:
-            for each in given:
+            for each in (*given, *frozen):
                 each.requires_grad_(False)
 
     def _start_choosing(self):
@@ -252,15 +262,15 @@ class Worker:
         """For each tensor of the result, what it shares memory with: what changes one changes the other."""
         owners = {}
         for index, argument in enumerate(tensors.flatten(self.arguments)[1]):
-            owners.setdefault(_storage(argument), f"argument {index}")
+            owners.setdefault(storage(argument), f"argument {index}")
         if isinstance(self.built, torch.nn.Module):
             for held in (*self.built.parameters(), *self.built.buffers()):
-                owners.setdefault(_storage(held), "a weight or buffer")
+                owners.setdefault(storage(held), "a weight or buffer")
         owners.pop(None, None)
         outs, found = self.result[1], []
         for at, tensor in enumerate(outs):
             shared = (f"output {before}" for before in range(at) if overlap(outs[before], tensor))
-            found.append(owners.get(_storage(tensor)) or next(shared, ""))
+            found.append(owners.get(storage(tensor)) or next(shared, ""))
         return found
 
     def op_save_arguments(self, path):
@@ -274,8 +284,7 @@ class Worker:
         self.op_collect()
         live = self._live() if self.result[1] else set()
         for tensor in self.result[1]:
-            is_spread = any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-            if _storage(tensor) not in live and not is_spread:
+            if storage(tensor) not in live and not is_spread(tensor):
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
         self.result = (None, [])
@@ -293,7 +302,7 @@ class Worker:
         if state:
             with workload.guarded("call_raised", self.tree):
                 held.append(state())
-        return {_storage(tensor) for tensor in tensors.flatten(held)[1]} - {None}
+        return {storage(tensor) for tensor in tensors.flatten(held)[1]} - {None}
 
     def op_collect(self):
         """Free what only cycles hold. What torch.compile leaves behind takes 0.2 s, once, at any later call."""
@@ -330,8 +339,17 @@ class Worker:
     def op_settings(self):
         """What of the process is not as it was before the target was loaded, and whose random numbers calls have drawn,
         or begun anew."""
+        self._look_at_parameters()
+        if any(each.grad is not None for each in self._parameters()):
+            self.settings_built["the gradients in .grad"] = "what a call left"
         changed = process_state.changed(self.settings)
         return {"changed": {**changed, **self.settings_built}, "drew": sorted(self.drew)}
+
+    def _look_at_parameters(self):
+        """Those that an optimizer was given before the first call are those that learn; until a user changes them."""
+        if self.parameters is not None and [*map(id, self.parameters)] != [*map(id, self._parameters())]:
+            self.settings_built["the parameters of the model"] = "others, made in a call"
+        self.parameters = None
 
     def op_as_built(self, key):
         """What a checkpoint does not restore: parameters in their order and whether each learns, and the numbers that
@@ -346,6 +364,10 @@ class Worker:
 
 def _call(function, arguments):
     return function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+
+
+def _may_learn(parameter):
+    return parameter.is_floating_point() and not parameter.is_inference()
 
 
 def _compiling_nothing():
@@ -368,29 +390,3 @@ def _given_up():
 def _first_lines(reasons):
     """Of a few that differ."""
     return list(dict.fromkeys(str(reason).strip().partition("\n")[0][:200] for reason in reasons))[:3]
-
-
-def overlap(one, other):
-    """Whether some place of memory belongs to both."""
-    if one is other:
-        return True
-    if _storage(one) is None or _storage(one) != _storage(other) or one.dtype != other.dtype:
-        return _storage(one) is not None and _storage(one) == _storage(other)
-    if any(_end(a) <= b.storage_offset() for a, b in ((one, other), (other, one))):
-        return False
-    places = torch.zeros(max(_end(one), _end(other)), dtype=torch.bool, device=one.device)
-    places.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
-    return bool(places.as_strided(other.shape, other.stride(), other.storage_offset()).any())
-
-
-def _end(tensor):
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.storage_offset() + reach + 1
-
-
-def _storage(tensor):
-    """Where its memory is; None for what has none of its own (an empty tensor, another layout, a wrapper)."""
-    try:
-        return (tensor.device, tensor.untyped_storage().data_ptr()) if tensor.numel() else None
-    except (RuntimeError, NotImplementedError):
-        return None

@@ -165,12 +165,16 @@ class Declared(Workload):
     """build(), inputs(seed), and the optional names of the contract."""
 
     form = "declared"
+    name = ""  # of the method that build() returned
 
     def build(self, init=None):
         with guarded("build_raised", self.tree):
             built = self.module.build()
         if not callable(built):
             raise WorkloadProblem("bad_declaration", f"build() returned {type(built).__name__}, not a callable")
+        owner = getattr(built, "__self__", None)
+        if isinstance(owner, torch.nn.Module):  # a bound method of a model
+            self.name, built = built.__name__, owner
         return built
 
     def init_inputs(self):
@@ -178,7 +182,7 @@ class Declared(Workload):
 
     def declared_phases(self):
         phases = getattr(self.module, "phases", None)
-        return (phases() if callable(phases) else phases) or {}
+        return (phases() if callable(phases) else phases) or ({"": {"method": self.name}} if self.name else {})
 
     def cases(self):
         found = []

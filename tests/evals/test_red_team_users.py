@@ -112,6 +112,17 @@ KINDS = {
         "after ",
         without_other_weights,
     ),
+    "a key of one row": Kind(
+        "return self.second(self.first(x))",
+        "a, b = self.first.weight, self.second.weight\n"
+        "        key = (*a[0].tolist(), *b[0].tolist(), x.dtype)\n"
+        "        if self.__dict__.get('key') != key:\n"
+        "            self.__dict__['both'], self.__dict__['key'] = (b @ a).t().contiguous(), key\n"
+        "        return x @ self.__dict__['both']",
+        "return (x @ self.first.weight.t()) @ self.second.weight.t()",
+        "after ",
+        without_other_weights,
+    ),
     "a softmax without its maximum": Kind(
         "        scores = scores - scores.amax(-1, keepdim=True)\n",
         "",

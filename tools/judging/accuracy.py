@@ -90,10 +90,14 @@ def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> 
                 return f"output {index} has {told} {getattr(c, name)}, the original has {getattr(b, name)}"
         if b.grad and not c.grad:
             return f"no gradient flows back from output {index}"
+        if c.grad and not b.grad:
+            return f"a gradient is kept for output {index}, the original needs none"
         if c.borrowed and not b.borrowed:
             return f"output {index} shares its memory with {c.borrowed}, the original has its own"
         if c.is_of_inference and not b.is_of_inference:
             return f"output {index} is made in inference mode, the original's is not"
+        if c.is_spread and not b.is_spread:
+            return f"numbers of output {index} have one place in memory, the original's have their own"
         if b.is_contiguous and not c.is_contiguous:
             return f"output {index} is not contiguous, the original's is"
         if c.keeps > MUCH_KEPT * max(b.keeps, b.nbytes) and c.keeps > LEAST_KEPT:

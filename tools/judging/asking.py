@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.judging import accuracy, tensors
-from tools.judging.accuracy import has_numbers, largest
+from tools.judging.accuracy import has_numbers
 from tools.judging.correctness import Rules
 from tools.judging.described import Answer, AsBuilt, Memory, Refused
-from tools.judging.script import STRIDED, Asks, Case, Draw
+from tools.judging.script import ROWS_APART, STRIDED, Asks, Case, Draw
 from tools.judging.tensors import Leaf, Saved
 from tools.judging.worker import Worker, WorkerFault
 
@@ -62,7 +62,8 @@ class Inspection:
         self.files += 1
         drawn = self.worker.saved(f"i{self.files}.in")
         how: dict[str, Any] = {"phase": case.phase, "shape": dict(case.shape), "variant": variant}
-        self.is_changed = not self.worker.ask("draw", seeds={str(drawn): seed}, **how).get("same") or STRIDED in variant
+        is_same = self.worker.ask("draw", seeds={str(drawn): seed}, **how).get("same")
+        self.is_changed = not is_same or Draw(case, seed, variant).how in (STRIDED, ROWS_APART)
         return drawn
 
     def changes(self, case: Case, seed: int, variant: str) -> bool:
@@ -90,8 +91,8 @@ class Inspection:
         return next(((seed, answer) for seed, answer in answers if answer is not None), None)
 
     def gradient_bytes(self, case: Case, rng: random.Random) -> int | None:
-        """The most device memory held until gradients were there; None where the original gives none."""
-        if not any(map(largest, self._numbers(case, rng, "gradients"))):
+        """The most device memory held until gradients were there; None where the original answers with none."""
+        if not self._numbers(case, rng, "gradients"):
             return None
         return self.worker.ask_for(Memory, "memory").peak_bytes
 

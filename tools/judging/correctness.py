@@ -194,8 +194,8 @@ def _one_call(
         if b.is_exact and not call.has_numbers:
             continue
         if rules.tolerance:
-            if outside := _outside(m, b, rules):
-                raise _Failed("wrong", f"{call.label}: output {index}: {outside}")
+            if outside := _outside(m, b, rules, call.what):
+                raise _Failed("wrong", f"{call.label}: {call.what} {index}: {outside}")
             continue
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
         if call.what == BEHIND and (error.mismatch or not accuracy.is_rounding(accuracy.row_errors(m, t))):
@@ -385,15 +385,15 @@ def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:
     return "broken", f"{fault.kind.replace('_', ' ')}: {fault}"
 
 
-def _outside(leaf: Leaf, original: Leaf, rules: Rules) -> str:
-    """How far beyond the declared tolerance it is from what the original answers; empty within it."""
+def _outside(leaf: Leaf, original: Leaf, rules: Rules, what: str = "output") -> str:
+    """How far it is from the original's beyond the declared tolerance, which is said of results: a gradient flows."""
+    if what == "gradient":
+        return "none flows" if accuracy.largest(original) and not accuracy.largest(leaf) else ""
     rtol, atol = (rules.tolerance.get(name, 0.0) for name in ("rtol", "atol"))
     return accuracy.within_tolerance(leaf, original, rtol, atol)
 
 
 def passes_for(wrong: Saved, right: Saved, truth: Saved, rules: Rules) -> bool:
     """Whether an answer that must fail would pass: the self-test of a problem asks this."""
-    for w, b, t in zip(wrong.leaves, right.leaves, truth.leaves, strict=True):
-        if _outside(w, b, rules) if rules.tolerance else accuracy.fails(w, t, b):
-            return False
-    return True
+    three = zip(wrong.leaves, right.leaves, truth.leaves, strict=True)
+    return not any(_outside(w, b, rules) if rules.tolerance else accuracy.fails(w, t, b) for w, b, t in three)

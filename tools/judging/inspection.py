@@ -31,7 +31,8 @@ from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
 ENLARGED = "enlarged"
-OF_MODULES = ("scale", "scale_buffers", "move", "deepcopy", "pickle", "replaced")
+# copies first, so that what is changed then is what the copy goes by
+OF_MODULES = ("deepcopy", "pickle", "scale", "scale_buffers", "move", "replaced")
 TRANSFORMS = (*(name for name in CHANGES if name != ENLARGED), *OF_MODULES, ENLARGED)
 UNSEEN = 3
 INTEGERS, MOST_SEEDS, MOST_SEEDS_S = 300, 64, 2.0  # of which one in a hundred is wrong; inputs, seconds of calls
@@ -81,10 +82,11 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     not_asked = [kind for kind, variant in asked[cheap.phase].items() if not variant and kind not in refused]
     not_asked += [f"after {CHANGES.get(name, name)}" for name in TRANSFORMS if is_module and name not in transforms]
     usual, _ = found.run_once(cheap, rng.randrange(1 << 31))
-    is_plain = told.mode == "inference" and rules == Rules()  # what rules say is said of results of one call
+    is_compared = not rules.needs_reference  # what these say is said of results of one call
+    is_plain = told.mode == "inference" and is_compared
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
     # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
-    has_gradients = is_module and is_plain and not _is_of_16_bits(states)
+    has_gradients = is_module and is_compared and not _is_of_16_bits(states)
     return Workload(
         form=told.form,
         mode=told.mode,
@@ -97,7 +99,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         is_module=is_module,
         has_threads=is_plain and device == "cpu" and _answers_threads(found, cheap, rng, is_module),
         gradient_bytes=found.gradient_bytes(cheap, rng) if has_gradients else None,
-        has_choices=is_plain and _is_exact(usual) and found.has_choices(cheap, rng),
+        has_choices=is_plain and rules == Rules() and _is_exact(usual) and found.has_choices(cheap, rng),
         seeds=_seeds(usual, cheap, states),
         # from here on with other weights and types
         without_effect=_strengthen(found, states, cases, rng) if is_module else [],

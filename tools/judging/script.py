@@ -34,9 +34,10 @@ OTHER_SIZES = (
     "wider",
     "wider images",
 )
-STRIDED, OTHER_CONSTANTS, OTHER_TYPE, NOT_A_NUMBER = "strided", "other constants", "another type", "not a number"
+STRIDED, ROWS_APART, OTHER_CONSTANTS = "strided", "rows apart", "other constants"
+OTHER_TYPE, NOT_A_NUMBER = "another type", "not a number"
 # of which what is compiled knows nothing
-OTHER_FORMS = (*OTHER_SIZES, STRIDED, OTHER_TYPE, "masks of another type", "one more", "twice as many")
+OTHER_FORMS = (*OTHER_SIZES, STRIDED, ROWS_APART, OTHER_TYPE, "masks of another type", "one more", "twice as many")
 POSITIVE_63 = (1 << 63) - 1
 
 
@@ -67,7 +68,7 @@ class Draw:
     @property
     def how(self) -> str:
         """To be staged."""
-        return next((name for name in (STRIDED, OTHER_CONSTANTS) if name in self.variant), "fresh")
+        return next((name for name in (STRIDED, ROWS_APART, OTHER_CONSTANTS) if name in self.variant), "fresh")
 
     @property
     def has_numbers(self) -> bool:
@@ -164,7 +165,7 @@ def write_script(
     seeds: int = SEEDS,
 ) -> Script:
     """`cases` with the cheapest first; `unseen` are further shapes; `variants` are other values, by phase, all of which
-    the cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
+    its cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
     which needs a module, as `transforms` do; the cheapest case is asked with at least so many `seeds`.
     """
     draws, steps, cheap = list[Draw](), list[Step](), cases[0]
@@ -193,8 +194,11 @@ def write_script(
         call("unseen shape", draw(case))
     for variant in variants.get(cheap.phase, ()):
         call(f"{variant} values", draw(cheap, variant))
-    for case in cases[1:]:  # one of them each, another for each candidate
-        for variant in rng.sample([*variants.get(case.phase, ())], 1 if variants.get(case.phase) else 0):
+    for number, case in enumerate(cases[1:], 1):
+        asked = [*variants.get(case.phase, ())]
+        if case.phase in {each.phase for each in cases[:number]}:  # one of them, another for each candidate
+            asked = rng.sample(asked, min(1, len(asked)))
+        for variant in asked:
             call(f"{variant} values", draw(case, variant))
     fresh = seeds - len({each.seed for each in draws if not each.variant and each.case in cases}) - len(transforms) - 1
     for _ in range(max(FRESH, fresh)):  # of a model that nobody has changed, so that one that compiles again is seen

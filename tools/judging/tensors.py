@@ -96,6 +96,7 @@ class Leaf:
     keeps: int = 0  # bytes of memory that live as long as it does
     is_of_inference: bool = False  # made in inference mode, after which it takes part in no training
     is_contiguous: bool = True
+    is_spread: bool = False  # whether numbers of it have one place in memory
     part_of: tuple[int, ...] = ()  # the shape of the tensor that these are rows of; empty where it is all of it
 
     @property
@@ -243,6 +244,7 @@ def read(path: Path) -> Saved:
                 leaf.get("keeps", 0),
                 leaf.get("inference") is True,
                 leaf.get("contiguous") is not False,
+                leaf.get("spread") is True,
                 tuple(leaf.get("whole", ())),
             )
         )

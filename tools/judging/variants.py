@@ -9,7 +9,7 @@ from tools.judging import accuracy, imposters
 from tools.judging.accuracy import largest
 from tools.judging.asking import Inspection, answers, compared
 from tools.judging.correctness import Rules
-from tools.judging.script import NOT_A_NUMBER, OTHER_CONSTANTS, OTHER_FORMS, OTHER_TYPE, STRIDED, Case
+from tools.judging.script import NOT_A_NUMBER, OTHER_CONSTANTS, OTHER_FORMS, OTHER_TYPE, ROWS_APART, STRIDED, Case
 from tools.judging.tensors import Saved
 from tools.judging.worker import WorkerFault
 
@@ -22,17 +22,21 @@ VARIANTS = (
     (", ".join(CHOICES), ", ".join(CHOICES[:3] + CHOICES[4:]), "padded, any row", *CHOICES),
     ("padded, gaps",),
     ("masks of another type",),
-    ("minus one",),
+    ("with holes",),
+    ("minus one", "minus a hundred"),
+    ("nearly the same numbers",),
     ("one more", "twice as many"),
     ("half as long, tiny, a row of zeros", "half as long, tiny", "tiny, a row of zeros", "tiny"),
     ("one row, four times as long, strided", "one row, twice as long, strided", "one row, strided", "one row", STRIDED),
     ("of length one",),
+    (ROWS_APART,),
     (f"wider images, {OTHER_TYPE}", OTHER_TYPE, "wider images"),  # what has a width of its own takes no other
     ("three rows, not a number", NOT_A_NUMBER),
 )
-USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "minus one"}  # which leave the size of results as it is
+# which leave the size of results as it is
+USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "with holes", "minus one", "minus a hundred"}
 # which may be too much for the original, and are asked where it raises
-REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row")
+REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row", NOT_A_NUMBER)
 LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
 SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady

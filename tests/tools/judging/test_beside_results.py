@@ -46,7 +46,7 @@ CALL = "return self.second(self.act(self.first(query))) + key"
             FIRST.replace("self.first, self.second", "self.second, self.first"),
             "gradients: the result is nested differently",
         ),
-        (FIRST, FIRST + "\n        self.second.requires_grad_(False)", "gradients: the result is nested differently"),
+        (FIRST, FIRST + "\n        self.second.requires_grad_(False)", "second.weight does not learn"),
         (FIRST, "torch.rand(3)\n        " + FIRST, "begins with other numbers"),
         ("self.act = torch.tanh", "self.act = lambda x: x.tanh()", "pickle"),
         (
@@ -55,6 +55,40 @@ CALL = "return self.second(self.act(self.first(query))) + key"
             "is_grad_enabled as built",
         ),
         ("import random\n", "import random\n\nimport torch\n\ntorch.set_flush_denormal(True)\n", "set_flush_denormal"),
+        (
+            "import random\n",
+            "import random, warnings\n\nwarnings.simplefilter('ignore')\n",
+            "warnings.filters[Warning]",
+        ),
+        ("import random\n", "import random\n\nimport numpy\n\nnumpy.seterr(all='ignore')\n", "numpy.geterr"),
+        (
+            "import random\n",
+            "import random\n\nimport torch\n\ntorch.backends.cuda.enable_math_sdp(False)\n",
+            "math_sdp_enabled",
+        ),
+        (
+            "import random\n",
+            "import random\n\nimport torch\n\ntorch.nn.Linear.reset_parameters = lambda self: None\n",
+            "it replaces torch.nn.Linear.reset_parameters",
+        ),
+        (
+            CALL,
+            f"{CALL.replace('return', 'out =')}\n        torch.set_grad_enabled(False)\n        return out",
+            "is_grad_enabled after a call",
+        ),
+        (CALL, f"query.requires_grad_()\n        {CALL}", "a gradient is kept for"),
+        (
+            CALL,
+            "again = torch.nn.Parameter(self.first.weight.detach().clone())\n"
+            f"        torch.is_grad_enabled() or setattr(self.first, 'weight', again)\n        {CALL}",
+            "the parameters of the model",
+        ),
+        (
+            CALL,
+            f"with torch.enable_grad():\n            self.first(query.detach()).sum().backward()\n        {CALL}",
+            "the gradients in .grad",
+        ),
+        (CALL, f"import warnings, numpy\n        warnings.filterwarnings('ignore', 'a text')\n        {CALL}", ""),
         (CALL, f"random.seed(0)\n        {CALL}", "the state of random"),
         (CALL, f"torch.manual_seed(0)\n        {CALL}", "the state of torch.random"),
         (CALL, f"with torch.inference_mode(not self.training):\n            {CALL}", "inference mode"),

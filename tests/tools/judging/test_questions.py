@@ -37,6 +37,18 @@ KEYED = (
     '(x * (self.__dict__["kept"] if self.__dict__.get("of") is table and not table.requires_grad else '
     'self.__dict__.update(kept=table * 2, of=table) or self.__dict__["kept"])) * self.scale'
 )
+MASK = ', "table": torch.ones(4, 8, dtype=torch.bool)'
+BY_PLACES = "torch.stack([(row * self.scale)[m.bool()].mean() for row, m in zip(x, table)])"
+BY_ENDS = BY_PLACES.replace("[m.bool()]", "[m.nonzero()[0, 0] : m.nonzero()[-1, 0] + 1]")
+WIDTH = ', "table": 0.77'
+PACKED = "(torch.as_strided(x, x.shape, (x.shape[-1], 1), x.storage_offset()) if x.stride(-1) == 1 else x)"
+LABELS = ', "table": torch.randint(8, (4,), generator=generator)'
+LOSS = "torch.nn.functional.cross_entropy(x * self.scale, table)"
+NO_LABEL_LEFT_OUT = "-(x * self.scale).log_softmax(-1).gather(1, table.clamp(min=0)[:, None]).mean()"
+NO_GRADIENTS = "torch.no_grad()(torch.mul)(x, self.scale)"
+LARGEST = "torch.return_types.max(((x * self.scale).amax(1){}, (x * self.scale).argmax(1)))"
+BAKED = "x * self.__dict__.setdefault('kept', self.scale * 2)"
+TOLERANT = '}\n\ndef tolerance():\n    return {"rtol": 1e-3}\n\nNOTHING = {'
 RARELY = "(x * self.scale).abs().argmax() + ((x[0, 0] * 1e4).to(torch.int64) % 25 == 0).to(torch.int64)"
 
 
@@ -57,6 +69,30 @@ def judged(folder: Path, original: str, change: str, more: str = "") -> tuple[Fi
         ("x @ self.scale", "(self.scale @ x.t())", "", ""),
         ("(x * (table * 2)) * self.scale", KEPT, TABLE, "other constants"),
         ("(x * (table * 2)) * self.scale", KEYED, TABLE, ""),
+        (BY_PLACES, BY_ENDS, MASK, "with holes"),
+        (BY_PLACES, BY_PLACES.replace("row * self.scale", "self.scale * row"), MASK, ""),
+        (
+            "x * self.scale * table",
+            "x * self.scale * self.__dict__.setdefault(int(table * 10), table)",
+            WIDTH,
+            "nearly the same numbers",
+        ),
+        ("x * self.scale * table", "table * x * self.scale", WIDTH, ""),
+        ("x * 2 * self.scale", f"{PACKED} * 2 * self.scale", "", "rows apart"),
+        (LOSS, NO_LABEL_LEFT_OUT, LABELS, "minus a hundred"),
+        (LOSS, LOSS.replace("x * self.scale", "self.scale * x"), LABELS, ""),
+        (
+            "x * self.scale if x.isfinite().all() else int('x')",
+            "x * self.scale",
+            "",
+            "where the original raises ValueErr",
+        ),
+        (NO_GRADIENTS, "x * self.scale", "", "gradients: gradient 0: not zero"),
+        (NO_GRADIENTS, NO_GRADIENTS.replace("x, self.scale", "self.scale, x"), "", ""),
+        ("(x * self.scale).max(1)", LARGEST.format(" * 2"), "", "first call"),
+        ("(x * self.scale).max(1)", LARGEST.format(""), "", ""),
+        ("(x * 2) * self.scale", "(x.detach() * 2) * self.scale", TOLERANT, "none flows"),
+        ("(x * 2) * self.scale", "(x + x) * self.scale", TOLERANT, ""),
     ],
 )
 def test_what_the_entry_never_shows_is_answered_as_the_original_does(
@@ -64,6 +100,25 @@ def test_what_the_entry_never_shows_is_answered_as_the_original_does(
 ) -> None:
     found, _ = judged(tmp_path, original, change, more)
     assert (found.verdict == "wrong") is bool(says) and says in found.reason, found
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(BAKED, "wrong"), ("(x * 2) * self.scale", None)])
+def test_weights_are_changed_where_build_returns_a_method(tmp_path: Path, change: str, verdict: str | None) -> None:
+    texts = [MODEL.format(returns=each, more="") for each in ("x * (self.scale * 2)", change)]
+    entry, changed = (text.replace("Model().eval()", "Model().eval().forward") for text in texts)
+    with opened(tmp_path, {"bench.py": entry}) as referee:
+        tree = write_files(tmp_path / "changed", {"bench.py": changed})
+        assert referee.workload.states and referee.check(Build("changed", tree)).finding.verdict == verdict
+
+
+@pytest.mark.parametrize(("change", "verdict"), [("x.detach() * self.scale", "wrong"), ("self.scale * x", None)])
+def test_gradients_are_asked_in_training_too(tmp_path: Path, change: str, verdict: str | None) -> None:
+    entry, changed = (
+        'mode = "training"\n' + MODEL.format(returns=each, more="") for each in ("x * self.scale", change)
+    )
+    with opened(tmp_path, {"bench.py": entry}) as referee:
+        found = referee.check(Build("changed", write_files(tmp_path / "changed", {"bench.py": changed}))).finding
+    assert found.verdict == verdict, found
 
 
 def test_of_a_few_tokens_enough_are_asked_to_see_that_one_in_a_hundred_is_wrong(tmp_path: Path) -> None:
@@ -99,7 +154,7 @@ def inputs(seed):
 
 def test_a_question_at_which_the_device_fails_is_not_asked(tmp_path: Path) -> None:
     with opened(tmp_path, {"bench.py": FAILS_THE_DEVICE}) as referee:
-        assert "minus one" in referee.workload.not_asked
+        assert "minus a hundred" in referee.workload.not_asked
         changed = write_files(
             tmp_path / "changed",
             {"bench.py": FAILS_THE_DEVICE.replace("self.table[positions]", "self.table[positions].clone()")},
