@@ -61,7 +61,17 @@ OF_TORCH = (
     torch.Size([]),
 )
 NUMBERS = (np.float16("inf"), np.float64(0.1), np.int64(-3), np.uint64(2**64 - 1), np.bool_(True), np.complex64(1 + 2j))
-OTHERS = (slice(1, None, 2), range(3, 30, 4), 2 - 1.5j, Kind.SUM, Kind, torch.nn.ReLU, ([range(2), {"x": torch.int8}],))
+OTHERS = (
+    {(1, "a"), (2, "b")},
+    torch.ones(2).max(0),
+    slice(1, None, 2),
+    range(3, 30, 4),
+    2 - 1.5j,
+    Kind.SUM,
+    Kind,
+    torch.nn.ReLU,
+    ([range(2), {"x": torch.int8}],),
+)
 KEYS = ([("a", "b"), ("b", "a")], [1.5, 2.5], [None, "x"], [np.int64(3), 3.5], [Kind.SUM, 0], [3, 1])
 
 
@@ -108,7 +118,7 @@ def test_a_cache_of_a_library_arrives_with_its_classes(tmp_path: Path) -> None:
     [
         ({"x": torch.ones(1), "act": torch.relu}, "argument act is a builtin_function_or_method"),
         ({"x": torch.ones(1), "act": lambda x: x}, "argument act is a function"),
-        ((torch.ones(1), {(1, 2)}), "argument 1 is a set"),
+        ((torch.ones(1), {frozenset()}), "argument 1 is a set"),
         ((torch.ones(1), np.array([object()])), "argument 1 is a numpy.ndarray"),
         ((torch.ones(1), torch.Generator()), "argument 1 is a torch._C.Generator"),
         (({"mask": [1, functools.partial(print)]},), "argument 0.mask.1 is a functools.partial"),
@@ -155,7 +165,7 @@ def test_what_differs_in_plain_values_alone_has_the_same_layout() -> None:
 
 def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
-    tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {(1,)}})
+    tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {frozenset()}})
     structure, _ = tensors.Loaded(path).opened()
     assert [node["t"] for node in structure["items"]] == ["tensor", "opaque", "opaque"]
     assert tensors.load(path)["how"] is None
@@ -187,7 +197,7 @@ def build():
     return torch.relu
 
 def inputs(seed):
-    return {"x": torch.ones(1), "scale": {(1.0,)}}
+    return {"x": torch.ones(1), "scale": {frozenset()}}
 """
 MODEL = """
 import torch

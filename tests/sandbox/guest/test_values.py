@@ -123,5 +123,6 @@ def test_what_is_added_to_scores_is_a_mask_too(least: float) -> None:
 
 def test_another_place_has_the_same_numbers_among_others() -> None:
     x = torch.randn(3, 4)
-    elsewhere = values.in_another_place(x)
-    assert torch.equal(elsewhere, x) and elsewhere.stride() == (9, 2) and elsewhere.storage_offset() == 1
+    for how, stride in ((values.STRIDED, (9, 2)), (values.ROWS_APART, (7, 1))):
+        elsewhere = values.in_another_place(x, how)
+        assert torch.equal(elsewhere, x) and elsewhere.stride() == stride and elsewhere.storage_offset() == 1

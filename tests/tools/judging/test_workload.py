@@ -19,6 +19,7 @@ VARIANTS = (
     "constant",
     "tiny, a row of zeros",
     "one row, strided",
+    "rows apart",
     "three rows, not a number",
 )
 SHAPES = "\ndef shapes():\n    return [{'rows': 64}, {'rows': 4}, {'rows': 16}]\n"
