@@ -19,6 +19,7 @@ OF_NUMPY |= {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 ENLARGED = 8.0
 TURNED = 8  # one gain of so many
 FEW, MANY = 64, 4  # one number of so many changes
+UNCOUNTED = ("data", "numpy")  # writes that no version of a tensor counts
 LEAST_EFFECT, RAISED_TO = 1e-3, 1e-2  # of the size of a result
 
 
@@ -106,19 +107,19 @@ def strengthened(state, measured):
 
 
 def change_some(module, means, seed):
-    """Change a few numbers of one row, or a quarter of all, in about half of all parameters and saved buffers; which
-    ones follows from `seed` and their names alone, and the other half from one that differs in the last bit. `means` is
-    one of `MEANS`.
+    """Change a quarter of all numbers, or of one row where nothing counts the writes, in about half of all parameters
+    and saved buffers; which ones follows from `seed` and their names alone, and the other half from one that differs in
+    the last bit. `means` is one of `MEANS`.
     """
     chosen, changes, seen, state = random.Random(seed >> 1), {}, set(), module.state_dict()
     held = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
     for name in sorted(state):
         tensor = held.get(name)
-        drawn = chosen.randrange(2) == seed & 1, chosen.random() < 0.5, chosen.randrange(1 << 31)
+        is_chosen, at = chosen.randrange(2) == seed & 1, chosen.randrange(1 << 31)
         if tensor is not None and id(tensor) not in seen and tensor.numel() and _may_change(tensor):
             seen.add(id(tensor))
-            if drawn[0]:
-                changes[name] = tensor, _change(tensor.detach(), *drawn[1:])
+            if is_chosen:
+                changes[name] = tensor, _change(tensor.detach(), means in UNCOUNTED, at)
     MEANS[means](module, state, changes)
 
 
@@ -135,7 +136,7 @@ def _change(tensor, is_few, seed):
     """
     length = tensor.shape[-1] if tensor.dim() else 1
     of_a_row = is_few and tensor.dim() > 1 and tensor.numel() >= 2 * MANY * len(tensor)
-    step = min(FEW if is_few and not of_a_row else MANY, length)
+    step = FEW if is_few and not of_a_row and length >= 2 * FEW else min(MANY, length)
 
     def change(values):
         if not tensor.dim():
