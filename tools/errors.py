@@ -80,6 +80,10 @@ def workload_error(kind: str, message: str, where: str, entry: str, ended: Ended
     return error
 
 
+_EXITS = (
+    "It is run without arguments: give those defaults, and move what should run as a script under "
+    "if __name__ == '__main__'."
+)
 # kind -> exit status, what happened, what to do
 WORKLOAD_KINDS = {
     "unknown_form": (
@@ -91,10 +95,14 @@ WORKLOAD_KINDS = {
     "trains": (
         83,
         "cannot be judged as it is",
-        "What is judged then is the forward pass in training mode with gradients on, not the backward pass.",
+        "What is timed then is the forward pass in training mode; the gradients that go back from it are compared.",
     ),
     "bad_declaration": (42, "declares something unusable", "See the workload contract in README.md."),
-    "entry_raised": (43, "raises when it is loaded", "Run it by itself with the same --python until it loads."),
+    "entry_raised": (
+        43,
+        "raises when it is loaded",
+        "Run it by itself with the same --python, without arguments and input, until it loads.",
+    ),
     "build_raised": (44, "raises in build()", "Call build() by itself with the same --python until it returns."),
     "inputs_raised": (45, "raises when inputs are made", "Make inputs(seed) work for any integer seed and shape."),
     "call_raised": (46, "raises when the callable is called", "Call build()(*inputs(0)) by itself until it returns."),
@@ -105,8 +113,8 @@ WORKLOAD_KINDS = {
         "Give more by --budget-minutes, or show less work in the entry.",
     ),
     "output_flood": (48, "prints without end", "Let it print less; nothing it prints is read."),
-    "exited_as_success": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),
-    "entry_exited": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),
+    "exited_as_success": (49, "calls sys.exit", _EXITS),
+    "entry_exited": (49, "calls sys.exit", _EXITS),
     "out_of_memory": (61, "runs out of memory", "Use a smaller workload, or allow more with --memory-gib."),
     "died": (62, "dies", "Run it by itself with the same --python; a crash or os._exit in it looks like this."),
     "no_tensors": (63, "returns nothing that can be compared", "Return tensors, or declare outputs(result) that does."),

@@ -158,7 +158,7 @@ class Reference(Worker):
     def op_stage(self, *given, **how):
         super().op_stage(*given, **how)
         if self.is_shaken:
-            states.shake(self.staged[1])
+            states.shake(self.staged[1] or tensors.flatten(self.arguments, once=True)[1])
 
     def _widen(self):
         """What is complex is taken out meanwhile: `to` would keep its real part only."""
@@ -175,6 +175,7 @@ class Reference(Worker):
         for held, name, tensor in aside:
             tensor.data = self._cast(tensor.data)
             held[name] = tensor
+        self.parameters = self._parameters()
 
     def _start(self):
         with self.rounding if self.precision else contextlib.nullcontext():

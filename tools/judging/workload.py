@@ -61,12 +61,12 @@ class Workload:
 
     def other_roundings(self, reference: Worker) -> Iterator[dict[str, Any]]:
         """Arguments of `precision` by which the original answers as it might have: what it errs once is one of many.
-        None where there is no truth. Raises: WorkerFault.
+
+        Raises: WorkerFault.
         """
         if self.precision and self.device == "cuda" and reference.ask("tf32").get("allowed") is True:
             yield {"name": self.precision, "how": "tf32"}
-        if self.precision:
-            yield {"how": "shaken"}
+        yield {"how": "shaken"}
 
     @property
     def device(self) -> str:

@@ -126,6 +126,39 @@ def test_of_a_few_tokens_enough_are_asked_to_see_that_one_in_a_hundred_is_wrong(
     assert seeds > SEEDS and found.verdict == "wrong" and "integers differ" in found.reason
 
 
+A_FUNCTION = """
+import torch
+
+torch.manual_seed(0)
+FIRST, SECOND = torch.randn(1024, 1024) / 32, torch.randn(1024, 1024) / 32
+
+def build():
+    return lambda x: {returns}
+
+def inputs(seed):
+    return (torch.randn(64, 1024, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("returns", "verdict"),
+    [
+        ("x @ (FIRST.to(x.dtype) @ SECOND.to(x.dtype))", None),
+        ("(x.bfloat16() @ (FIRST @ SECOND).bfloat16()).to(x.dtype)", "wrong"),
+    ],
+)
+def test_sums_in_another_order_are_right_where_there_is_no_truth(
+    tmp_path: Path, returns: str, verdict: str | None
+) -> None:
+    entry, changed = (
+        A_FUNCTION.format(returns=each) for each in ("x @ FIRST.to(x.dtype) @ SECOND.to(x.dtype)", returns)
+    )
+    with opened(tmp_path, {"bench.py": entry}) as referee:
+        assert not referee.workload.precision
+        found = referee.check(Build("changed", write_files(tmp_path / "changed", {"bench.py": changed}))).finding
+    assert found.verdict == verdict, found
+
+
 FAILS_THE_DEVICE = """
 import torch
 
