@@ -29,7 +29,7 @@ CAUGHT = {  # verdict, and a pattern in the reason
     "24_reply_first": ("refused", "committed"),
     "30_baked_weights": ("wrong", "second state dict"),
     "beyond_version_of_inputs": ("wrong", "same pointers"),
-    "beyond_version_of_weights": ("wrong", "after weights changed"),
+    "beyond_version_of_weights": ("wrong", "after (weights changed|scale)"),
     "beyond_version_of_buffers": ("wrong", "after (weights changed|scale_buffers)"),
     "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
     "beyond_staged_ahead": ("refused", r"tensors\.Loaded\.__init__"),
