@@ -4,15 +4,16 @@ Standard library only, because the host reads these files too, and the host has 
 
     8 bytes   length of the header, little-endian
     header    {"structure": node, "leaves": [{"dtype", "shape", "offset", "nbytes", "device", "kind", "stride", "grad",
-              "borrowed", "keeps", "inference", "contiguous", "whole"}]}; the last six may be left out, "keeps" are the
-              bytes that live as long as it does, "whole" is the shape of what this is rows of
+              "borrowed", "keeps", "inference", "spread", "contiguous", "whole"}]}; the last seven may be left out,
+              "keeps" are the bytes that live as long as it does, "whole" is the shape of what this is rows of
     data      leaves at multiples of ALIGN from the start of the data
 
 A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},
 {"t": "object", "class": "module:qualname", "keys", "items"}, {"t": "value", "v": scalar}, {"t": "opaque", "class"},
 {"t": "class", "class"}, {"t": "member", "class", "v": name} of an enumeration, {"t": "pairs", "class", "items"} for a
-dictionary by tuples of a key and a value, and {"t", "items"} for the kinds "size", "slice", "range", "complex",
-"device", "numpy" (a number: the name of its type, its value) and "torch" (a dtype or the like: its name).
+dictionary by tuples of a key and a value, {"t": "sequence", "class", "items"} for a list or tuple of its own class, and
+{"t", "items"} for the kinds "size", "slice", "range", "complex", "device", "numpy" (a number: the name of its type, its
+value), "texts" (an array: its type, the texts) and "torch" (a dtype or the like: its name).
 {"t": "sealed", "v": hexadecimal digits} stands for all of them where the data is sealed too (`seal.py`).
 """
 

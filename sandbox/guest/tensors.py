@@ -226,6 +226,8 @@ def unflatten(node, tensors):
 def _sequence(cls, items):
     if issubclass(cls, tuple):
         return cls(items)
+    if not issubclass(cls, list):
+        raise TypeError(f"{cls.__qualname__} is no sequence")
     value = cls.__new__(cls)
     list.extend(value, items)
     return value

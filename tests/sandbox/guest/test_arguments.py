@@ -178,6 +178,7 @@ def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None
         {"t": "torch", "items": [{"t": "value", "v": "torch.load"}]},
         {"t": "numpy", "items": [{"t": "value", "v": "object"}, {"t": "value", "v": 1}]},
         {"t": "class", "class": "os:system"},
+        {"t": "sequence", "class": "subprocess:Popen", "items": []},
         {"t": "pairs", "class": "subprocess:Popen", "items": []},
         {"t": "member", "class": "os:system", "v": "x"},
         {"t": "object", "class": "os:system", "keys": [], "items": []},
