@@ -135,14 +135,14 @@ KINDS = {
         "",
         "        scores = torch.where((mask != 0)[:, None, :], scores, -1e9)\n",
         "padded",
-        without_variants("padded"),
+        without_variants("padded", "with holes"),
     ),
     "a number that is always one": Kind(
         "(WIDTH**0.5 * temperature)",
         "WIDTH**0.5",
         "temperature / WIDTH**0.5",
         "other numbers",
-        without_variants("other numbers"),
+        without_variants("numbers"),
     ),
     "a batch of one": Kind(
         "(weights.unsqueeze(1) @ x).squeeze(1)",
@@ -157,7 +157,7 @@ KINDS = {
         "        return torch.addcmul(self.gamma, flat, self.scale).view(x.shape)",
         "return torch.addcmul(self.gamma, x.contiguous(), self.scale)",
         "strided",
-        without_variants("strided"),
+        without_variants("strided", "rows apart"),
     ),
     "tokens of the entry": Kind(
         "return torch.tanh(self.light(self.embed(ids)))",
