@@ -175,7 +175,7 @@ class Reference(Worker):
         for held, name, tensor in aside:
             tensor.data = self._cast(tensor.data)
             held[name] = tensor
-        self.parameters = self._parameters()
+        self._note_parameters()
 
     def _start(self):
         with self.rounding if self.precision else contextlib.nullcontext():

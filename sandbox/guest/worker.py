@@ -10,6 +10,7 @@ import gc
 import pickle
 import resource
 import sys
+import weakref
 from contextlib import nullcontext, suppress
 from functools import partial
 
@@ -53,7 +54,7 @@ class Worker:
         if self.mode is None and not torch.is_grad_enabled():  # later ones are as the mode says
             self.settings_built = {"torch.is_grad_enabled as built": "False"}
         self.mode = mode
-        self.parameters = self._parameters()
+        self._note_parameters()
         torch.set_grad_enabled(mode == "training")
         if isinstance(self.built, torch.nn.Module):
             self.built.train(mode == "training")
@@ -89,6 +90,10 @@ class Worker:
 
     def _parameters(self):
         return [*self.built.parameters()] if isinstance(self.built, torch.nn.Module) else []
+
+    def _note_parameters(self):
+        """By references that do not hold a model that is let go of."""
+        self.parameters = [*map(weakref.ref, self._parameters())]
 
     def op_transform(self, name, seed=0):
         """What a user may do to a model between calls: its results must follow."""
@@ -347,7 +352,7 @@ class Worker:
 
     def _look_at_parameters(self):
         """Those that an optimizer was given before the first call are those that learn; until a user changes them."""
-        if self.parameters is not None and [*map(id, self.parameters)] != [*map(id, self._parameters())]:
+        if self.parameters is not None and [id(each()) for each in self.parameters] != [*map(id, self._parameters())]:
             self.settings_built["the parameters of the model"] = "others, made in a call"
         self.parameters = None
 

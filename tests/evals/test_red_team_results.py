@@ -121,6 +121,15 @@ COUNTED = {
     "beyond_version_of_weights": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
     "beyond_version_of_buffers": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
 }
+
+
+@pytest.mark.guard("beyond_version_of_weights")
+def test_numbers_that_change_uncounted_are_seen_where_scaling_is_counted(arena: Arena, tmp_path: Path) -> None:
+    weak = arena.with_guest(tmp_path, {"worker.py": [COUNTED["beyond_version_of_weights"]]})
+    found = weak.check("beyond_version_of_weights")
+    assert found.verdict == "wrong" and "after weights changed" in found.reason, found.reason
+
+
 UNCOUNTED = {"data": "_uncounted", "numpy": "_by_numpy"}
 
 

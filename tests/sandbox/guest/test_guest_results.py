@@ -237,3 +237,12 @@ def test_of_many_rows_each_is_as_likely_and_the_first_and_the_last_are_always_ta
 def test_small_tensors_and_those_without_rows_are_taken_whole() -> None:
     assert guest_tensors.some_rows([torch.empty(100, 4), torch.empty(10**6), torch.empty(())], 1600) == []
     assert guest_tensors.some_rows([torch.empty(10**3, 4)], 0) == []
+
+
+def test_a_reference_that_lets_go_of_its_model_holds_none_of_its_weights(made: Any) -> None:
+    inputs = "\n\ndef inputs(seed):\n    return (torch.ones(1, 4),)\n"
+    reference = made(f"import torch\n\ndef build():\n    return torch.nn.Linear(4, 4)\n{inputs}", "reference")
+    reference.op_build()
+    weight = weakref.ref(reference.built.weight)
+    reference.op_release()
+    assert weight() is None

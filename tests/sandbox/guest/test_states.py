@@ -59,6 +59,7 @@ def test_what_has_next_to_no_effect_gets_more(gated: Gated) -> None:
 def test_each_means_of_the_guest_has_a_name_on_the_host() -> None:
     assert states.MEANS.keys() == script.CHANGES.keys()
     assert {*values.SIZES} == {*script.OTHER_SIZES} and values.STRIDED == script.STRIDED
+    assert values.ROWS_APART == script.ROWS_APART and values.OTHER_CONSTANTS == script.OTHER_CONSTANTS
     assert script.NOT_A_NUMBER in values.VALUES
 
 
