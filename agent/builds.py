@@ -31,6 +31,8 @@ from tools.profiler.result import Profile
 from tools.tree_removal import remove_tree
 
 HANDED_ON_BYTES = 1 << 30  # of a compile cache
+# rewriters, of which no change is what it says where calls are not recorded
+RECORDING = ("capture", "compile_and_capture")
 PROFILED_CALLS, PROFILED_S = 5, 0.5  # of each case, about: profiles say where to look, and decide nothing
 
 
@@ -144,7 +146,7 @@ class Builds:
             if evidence is not None and known is not None:  # by an earlier command, which may have compiled for minutes
                 found = Checked(Finding(None, "", evidence), known)
             else:
-                found = self.referee.check(build)
+                found = _as_it_says(attempt, self.referee.check(build))
             self.know(attempt, found)
         return self._checked[build.key]
 
@@ -211,3 +213,12 @@ class Builds:
             known.notes += notes
             measurements.keep(known, file)
         return known
+
+
+def _as_it_says(attempt: Attempt, checked: Checked) -> Checked:
+    """A change that says that it records calls, and does not, is broken."""
+    why = checked.finding.evidence.get("not_recorded")
+    if attempt.candidate.key.rewriter not in RECORDING or not why or checked.finding.verdict:
+        return checked
+    broken = replace(checked.finding, verdict="broken", reason=f"its calls cannot be recorded: {why[0]}")
+    return replace(checked, finding=broken)

@@ -7,7 +7,6 @@ node that runs again after a kill finds what it did before.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from agent import enablers, schedule
 from agent.context import RunContext
@@ -18,9 +17,6 @@ from agent.state import RunState, Update
 from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
-
-# rewriters, of which no change is what it says where calls are not recorded
-RECORDING = ("capture", "compile_and_capture")
 
 
 def propose(state: RunState, ctx: RunContext) -> Update:
@@ -46,8 +42,9 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         return {"attempt": _begin(ctx, left_over)}
     if (more := schedule.promises_more(gains, step)) and ctx.budget.tight(len(gains)):
         return {"attempt": "", "goto": more, "no_more": f"{more} promises {gains[more]:.2f}×"}
-    # before anybody is asked who takes time or money
-    if tried and ctx.budget.hurried() and step in gains:
+    # before anybody is asked who takes time or money; but a step has one attempt on what others have kept since
+    again = tried and (ctx.ledger.rows[-1].step == step or any(row.base == ctx.records.base() for row in tried))
+    if again and ctx.budget.hurried() and step in gains:
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     candidates, reason = ctx.proposals.propose(step)
     below: tuple[str, ...] = ()
@@ -125,9 +122,6 @@ def verify(state: RunState, ctx: RunContext) -> Update:
         finding.evidence["kernels"] = kernels.evidence()
     if schedule.compiles(attempt.candidate.step):
         ctx.budget.learn(time.monotonic() - begun)
-    rewriter, why = attempt.candidate.key.rewriter, finding.evidence.get("not_recorded")
-    if rewriter in RECORDING and why and not finding.verdict:
-        finding = replace(finding, verdict="broken", reason=f"its calls cannot be recorded: {why[0]}")
     if finding.verdict is None:
         return {"verdict": ""}
     verdict = finding.as_verdict()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb, schedule
-from agent.budget import USED_UP, Budget
+from agent.budget import USED_UP
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.records.attempts import Attempt, Attempts
 from agent.state import RunState
@@ -145,21 +145,16 @@ def test_an_attempt_is_judged_by_its_own_code_whatever_had_its_id_before(tmp_pat
 def test_a_change_that_says_that_it_records_and_does_not_is_not_timed(
     tmp_path: Path, rewriter: str, verdict: Any, why: Any, found: Any
 ) -> None:
-    attempts = Attempts(tmp_path)
-    mine = MINE.model_copy(update={"step": "capture_graph", "key": Key(rewriter, "model.py")})
-    attempts.save(Attempt(id="capture_graph-1", candidate=mine, base="top"))
-    seen = Finding(verdict, "as it was", {"not_recorded": why} if why else {})
-    ctx = one_context(
-        attempts=attempts,
-        looked_at_kernels=lambda attempt: Looked(),
-        checked=lambda attempt: Checked(seen, Build("", tmp_path)),
-        config=SimpleNamespace(steps=STEPS),
-        budget=Budget(),
+    attempt = Attempt(id="1", candidate=MINE.model_copy(update={"key": Key(rewriter, "model.py")}), base="top")
+    build, seen = Build("", tmp_path), Finding(verdict, "as it was", {"not_recorded": why} if why else {})
+    made = builds(
+        tmp_path,
+        records=SimpleNamespace(attempts=Attempts(tmp_path), run_dir=tmp_path),
+        referee=SimpleNamespace(check=lambda build: Checked(seen, build)),
+        _candidates={"1": (attempt, build)},
     )
-    state = climb.verify({"attempt": "capture_graph-1"}, ctx)
-    saved = attempts.verdict("capture_graph-1")
-    assert (saved and (saved.name, saved.reason), state["verdict"]) == (found, found[0] if found else "")
-    assert saved is None or saved.evidence["correctness"]["not_recorded"] == why
+    checked = made.checked(attempt).finding
+    assert (checked.verdict and (checked.verdict, checked.reason)) == found and checked.evidence is seen.evidence
 
 
 # -- proposing
@@ -203,6 +198,16 @@ def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
     assert (found["no_more"], ctx.asked) == ("what is left of the time budget is kept for the steps after it", [])
     ctx = proposing(tmp_path, offers=(MINE,))
     assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
+
+
+@pytest.mark.parametrize(("base", "attempt"), [("original", "write_kernels-2"), ("top", "")])
+def test_in_a_hurry_a_step_has_one_attempt_on_what_others_have_kept_since(
+    tmp_path: Path, base: str, attempt: str
+) -> None:
+    ctx = proposing(tmp_path, hurried=True, offers=(MINE,))
+    earlier = {"step": "write_kernels", "verdict": "broken", "base": base}
+    ctx.ledger = ledger_of(tmp_path, earlier, {"step": "audit_compute"})
+    assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == attempt
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,13 @@ def fails(leaf: Leaf, truth: Leaf, baseline: Leaf) -> str:
     return worst or judge_excess(excess(error, baseline_error, leaf.dtype))
 
 
+def differ(one: Leaf, other: Leaf) -> str:
+    """Why two answers to the same input differ by more than both of them may err; empty where they do not."""
+    error, none = leaf_error(one, other, other), leaf_error(other, other, other)
+    both = judge_leaf(error, LeafError(*FLOORS.get(one.dtype, FLOAT8_FLOOR)), one.dtype)
+    return both or judge_excess(excess(error, none, one.dtype))
+
+
 def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:
     """The owner's own tolerance, when the entry declares one: |x - b| <= atol + rtol * |b|. Empty when it holds."""
     if original.is_exact:

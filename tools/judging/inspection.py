@@ -231,7 +231,7 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     if first.forms != second.forms:
         raise WorkerFault("not_deterministic", f"two calls with the same input, {of}, return tensors of other shapes")
     for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
-        if not b.same_bytes(a) and (why := accuracy.fails(b, a, a)):
+        if not b.same_bytes(a) and (why := accuracy.differ(b, a)):
             said = f"output {index} differs between two calls with the same input, {of}: {why}"
             raise WorkerFault("not_deterministic", said)
 

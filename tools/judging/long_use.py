@@ -27,7 +27,7 @@ CALLS, MOST_S, FEWEST = 300, 5.0, 30  # in a row, and in seconds for one build; 
 TURN_S, TURN_CALLS = 0.04, 5  # of them at least: then it is the other's turn, so that what loads the machine meets both
 BLOCKS = 3  # of calls in a row, where the first speaks against a change
 SHARE = 1 / 2  # of its gain must be left, in logarithms
-SLOW_CALL_S = 0.1
+SIZE_CALLS, SLOW_CALL_S = 4, 0.1  # of each other size at most; of slow ones two, where the second is no longer
 TELLING, MUCH_SLOWER = 1.1, 2.0  # times what the incumbent takes for another size
 GROWN_BYTES, GROWN_PER_CALL = 8 << 20, 8 << 10  # more than the incumbent's in two thirds of the calls
 MUCH_MEMORY, SLACK_BYTES = 3.0, 1 << 30  # times the incumbent's, and more: compilers and recorded graphs hold some
@@ -105,18 +105,23 @@ def look(
     found: LongUse, worker: Worker, workload: Workload, sizes: Sequence[OtherSize], key: Callable[[], int]
 ) -> None:
     """At what it takes after the calls in a row, and for other sizes; it may run. Raises: WorkerFault."""
-    constants = list(workload.constants)
+    constants, is_slow = list(workload.constants), workload.cases[0].call_s > SLOW_CALL_S
     if found.early_bytes:
         found.grown_bytes = _resident_bytes(worker) - found.early_bytes
     for size in sizes:
-        took = []
-        for _ in range(2 if workload.cases[0].call_s > SLOW_CALL_S else 4):
+        took = list[int]()
+        while len(took) < SIZE_CALLS and not (is_slow and _settled(took)):
             worker.ask("stage", path=worker.reveal(size.path), constants=constants, phase=size.phase)
             took.append(worker.took_ns("call", key=key(), as_written=True))  # users compile once more instead
         found.sizes_ns[size.name] = min(took[1:])
     found.costs["host_bytes"] = _resident_bytes(worker, "VmHWM")
     if workload.device != "cpu":
         found.costs["device_bytes"] = worker.ask_for(Memory, "memory").peak_bytes
+
+
+def _settled(took: Sequence[int]) -> bool:
+    """Whether the last of these calls made nothing for those after it, as one does that records the next."""
+    return len(took) > 1 and took[-1] <= TELLING * min(took)
 
 
 def _resident_bytes(worker: Worker, field: str = "VmRSS") -> int:

@@ -44,6 +44,14 @@ def test_the_original_may_err_and_the_candidate_twice_as_much(fails: Any) -> Non
     assert fails(torch.full((4, 8), 1.021), baseline, truth)
 
 
+def test_two_answers_to_the_same_may_be_apart_by_what_both_may_err(leaf: Any) -> None:
+    value = torch.randn(8, 512)
+    one, other, far = (leaf((value * factor).bfloat16()) for factor in (1.003, 0.997, 0.985))
+    assert accuracy.fails(one, other, other) and not accuracy.differ(one, other)
+    assert "row" in accuracy.differ(one, far)
+    assert accuracy.differ(leaf(torch.tensor([1, 2])), leaf(torch.tensor([1, 3])))
+
+
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_must_be_where_the_original_has_it_with_its_sign(fails: Any, odd: float) -> None:
     value = torch.randn(3, 4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.tools.judging.opened import opened
 from tools.judging import long_use
 from tools.judging.comparison import Comparison
 from tools.judging.referee import Referee
+from tools.judging.script import Case
 from tools.judging.worker import Build
 
 ENTRY = """
@@ -113,3 +116,27 @@ def test_one_look_serves_unless_it_speaks_against_a_change(ratio: float, blocks:
 def test_what_was_not_looked_at_speaks_against_nothing() -> None:
     found = Comparison(purpose="x", incumbent="a", candidate="b", case_log_ratios=[[0.5]])
     assert long_use.speaks_against(found) is None and not long_use.is_doubtful(found) and not long_use.told(found)
+
+
+@pytest.mark.parametrize(
+    ("call_s", "took", "shortest", "calls"),
+    [
+        (0.2, [200, 200], 200, 2),
+        (0.2, [200, 900, 20], 20, 3),  # the second call records the next
+        (0.2, [200, 900, 900, 900], 900, 4),
+        (0.2, [900, 200], 200, 2),
+        (0.002, [2, 2, 2, 1], 1, 4),
+    ],
+)
+def test_of_slow_calls_of_another_size_few_are_made_where_they_settle(
+    call_s: float, took: list[int], shortest: int, calls: int
+) -> None:
+    given = iter(took)
+    worker: Any = SimpleNamespace(
+        reveal=str, ask=lambda *_, **__: {}, took_ns=lambda *_, **__: next(given), process=SimpleNamespace()
+    )
+    worker.process.usage = lambda: SimpleNamespace(tasks=())
+    workload: Any = SimpleNamespace(cases=[Case("", {}, call_s=call_s)], constants=(), device="cpu")
+    found = long_use.LongUse()
+    long_use.look(found, worker, workload, [long_use.OtherSize("rows=3", "", Path("x"))], lambda: 1)
+    assert found.sizes_ns == {"rows=3": shortest} and len(took) == calls and not [*given]
