@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.judging import accuracy, correctness
-from tools.judging.correctness import Rules
+from tools.judging import accuracy
+from tools.judging.correctness import Rules, outside
 from tools.judging.tensors import Leaf, Saved
 
 HEAD = 1 << 21  # numbers of one tensor: in a model that answers with its whole vocabulary there are 10^8
@@ -36,7 +36,7 @@ def _passing(rights: Sequence[Saved], truth: Saved, rules: Rules) -> str:
         if [raw.size for raw in raws] != [leaf.nbytes for leaf in right.leaves]:
             continue  # outputs whose size depends on the data differ by that alone
         leaves = tuple(replace(leaf, data=raw) for leaf, raw in zip(right.leaves, raws, strict=True))
-        if correctness.passes_for(replace(right, leaves=leaves), right, truth, rules):
+        if passes_for(replace(right, leaves=leaves), right, truth, rules):
             return name
     return ""
 
@@ -86,3 +86,9 @@ def _rolled(leaf: Leaf) -> Any:
     if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.nbytes:
         return None
     return np.roll(leaf.raw.reshape(leaf.shape[0], -1), 1, axis=0).reshape(-1)
+
+
+def passes_for(wrong: Saved, right: Saved, truth: Saved, rules: Rules) -> bool:
+    """Whether an answer that must fail would pass."""
+    three = zip(wrong.leaves, right.leaves, truth.leaves, strict=True)
+    return not any(outside(w, b, rules) if rules.tolerance else accuracy.fails(w, t, b) for w, b, t in three)

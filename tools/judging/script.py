@@ -36,6 +36,7 @@ OTHER_SIZES = (
 )
 STRIDED, ROWS_APART, OTHER_CONSTANTS = "strided", "rows apart", "other constants"
 OTHER_TYPE, NOT_A_NUMBER = "another type", "not a number"
+ROUGHLY = "roughly"  # said of values, which it leaves as they are: see `Draw.is_rough`
 # of which what is compiled knows nothing
 OTHER_FORMS = (*OTHER_SIZES, STRIDED, ROWS_APART, OTHER_TYPE, "masks of another type", "one more", "twice as many")
 POSITIVE_63 = (1 << 63) - 1
@@ -74,6 +75,11 @@ class Draw:
     def has_numbers(self) -> bool:
         """Whether what the original answers has numbers, too."""
         return NOT_A_NUMBER not in self.variant
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether rounding moves the original's own answer so much that no bound on rounding holds."""
+        return ROUGHLY in self.variant
 
     @property
     def is_compiled(self) -> bool:

@@ -9,7 +9,16 @@ from tools.judging import accuracy, imposters
 from tools.judging.accuracy import largest
 from tools.judging.asking import Inspection, answers, compared
 from tools.judging.correctness import Rules
-from tools.judging.script import NOT_A_NUMBER, OTHER_CONSTANTS, OTHER_FORMS, OTHER_TYPE, ROWS_APART, STRIDED, Case
+from tools.judging.script import (
+    NOT_A_NUMBER,
+    OTHER_CONSTANTS,
+    OTHER_FORMS,
+    OTHER_TYPE,
+    ROUGHLY,
+    ROWS_APART,
+    STRIDED,
+    Case,
+)
 from tools.judging.tensors import Saved
 from tools.judging.worker import WorkerFault
 
@@ -38,6 +47,7 @@ USUAL = {*OTHER_FORMS, *CHOICES, "gaps", "with holes", "minus one", "minus a hun
 # which may be too much for the original, and are asked where it raises
 REFUSABLE = ("half as long", "twice as long", "four times as long", "wider", OTHER_TYPE, "no such row", NOT_A_NUMBER)
 LONGER, LONGER_S = ("twice as long", "four times as long"), 0.1  # seconds of a usual call, above which these are not
+MUCH_LARGER = ("huge", "large")
 SHAKEN = {"constant": "constant but for rounding"}
 SHAKES = 3  # seeds for which that is asked: where the one value is small, a norm of it may be steady
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
@@ -50,8 +60,21 @@ def chosen(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> d
     for kind in VARIANTS:
         names = [name for name in kind if not _is_too_long(case, name) and found.changes(case, 0, name)]
         if names:
-            found_of[names[-1]] = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
+            name = next((name for name in names if _tells(found, case, rules, rng, name, usual)), "")
+            found_of[names[-1]] = _as_steady(found, case, rules, rng, name)
     return found_of
+
+
+def _as_steady(found: Inspection, case: Case, rules: Rules, rng: random.Random, name: str) -> str:
+    """Where values are much larger than usual, as scores of an attention are then, rounding may decide near ties: no
+    bound on it holds, and answers are compared roughly.
+    """
+    if rules.compare or not any(each in name for each in MUCH_LARGER):
+        return name
+    answered = [found.answered(case, rng, name) for _ in range(SHAKES)]
+    heads = [(seed, compared(found, saved, case, rules).head(imposters.HEAD)) for seed, saved in filter(None, answered)]
+    shaken = f"{name}, but for rounding"
+    return name if all(is_steady(found, case, rules, *each, shaken) for each in heads) else f"{name}, {ROUGHLY}"
 
 
 def _is_too_long(case: Case, variant: str) -> bool:
@@ -103,5 +126,7 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
 def is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
     """Whether the original's answer moves no more than rounding does where values, or its weights, do by as much."""
+    if not found.possible(case, seed, variant):
+        return False
     shaken = answers(found, case, rules, [seed], variant)[0].head(imposters.HEAD)
     return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from tests.files import write_files
 from tests.tools.judging.opened import linear, opened
 from tools.errors import WorkloadError
-from tools.judging import correctness, tensors
+from tools.judging import correctness, imposters, tensors
 from tools.judging.correctness import Compared, Rules
 from tools.judging.worker import Build
 
@@ -81,8 +82,18 @@ def test_a_tolerance_is_from_what_the_original_answers_whatever_its_precision(pa
         assert judged(truth.float() * factor, truth.float(), truth[1:], Rules()) == verdict
 
 
+@pytest.mark.parametrize(
+    ("factor", "strictly", "roughly"), [(1.0, None, None), (1.01, "wrong", None), (1.2, "wrong", "wrong")]
+)
+def test_what_rounding_moves_is_compared_roughly(path: Any, factor: float, strictly: Any, roughly: Any) -> None:
+    value = torch.rand(16, 16) + 1
+    call = Compared("huge values", "", "", path(value * factor), path(value), path(value.double()))
+    assert correctness.judge_calls([call], Rules(), None).verdict == strictly
+    assert correctness.judge_calls([replace(call, is_rough=True)], Rules(), None).verdict == roughly
+
+
 def test_a_wrong_answer_passes_only_within_the_tolerance(path: Any) -> None:
     value = torch.rand(4, 4) + 1
     right, near, far = (tensors.read(path(x)) for x in (value, value * 1.0005, value * 1.01))
-    assert correctness.passes_for(near, right, right, RULES) and not correctness.passes_for(near, right, right, Rules())
-    assert not correctness.passes_for(far, right, right, RULES)
+    assert imposters.passes_for(near, right, right, RULES) and not imposters.passes_for(near, right, right, Rules())
+    assert not imposters.passes_for(far, right, right, RULES)
