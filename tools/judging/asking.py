@@ -77,7 +77,7 @@ class Inspection:
 
     def possible(self, case: Case, seed: int, variant: str = "") -> bool:
         """Whether the pristine model answers, with numbers: some may be infinite, as masked ones are."""
-        return self._answer(case, seed, variant) is not None
+        return self.answer(case, seed, variant) is not None
 
     def possible_seed(self, case: Case, rng: random.Random, variant: str = "") -> int | None:
         """One with which the pristine model answers; None where a few do not. Raises: WorkerFault."""
@@ -87,7 +87,7 @@ class Inspection:
     def answered(self, case: Case, rng: random.Random, variant: str = "") -> tuple[int, Saved] | None:
         """The same, with its answer."""
         seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
-        answers = ((seed, self._answer(case, seed, variant)) for seed in seeds)
+        answers = ((seed, self.answer(case, seed, variant)) for seed in seeds)
         return next(((seed, answer) for seed, answer in answers if answer is not None), None)
 
     def gradient_bytes(self, case: Case, rng: random.Random) -> int | None:
@@ -166,7 +166,8 @@ class Inspection:
                 self.begin_again()
             return False
 
-    def _answer(self, case: Case, seed: int, variant: str) -> Saved | None:
+    def answer(self, case: Case, seed: int, variant: str) -> Saved | None:
+        """What the pristine model answers; None where it raises, or answers with no numbers. Raises: WorkerFault."""
         try:
             saved, _ = self.run_once(case, seed, variant)
         except WorkerFault as fault:

@@ -126,7 +126,7 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
 
 def is_steady(found: Inspection, case: Case, rules: Rules, seed: int, here: Saved, variant: str) -> bool:
     """Whether the original's answer moves no more than rounding does where values, or its weights, do by as much."""
-    if not found.possible(case, seed, variant):
+    if (saved := found.answer(case, seed, variant)) is None:
         return False
-    shaken = answers(found, case, rules, [seed], variant)[0].head(imposters.HEAD)
+    shaken = compared(found, saved, case, rules).head(imposters.HEAD)
     return here.forms == shaken.forms and not any(map(accuracy.fails, shaken.leaves, here.leaves, here.leaves))
