@@ -78,7 +78,7 @@ class Draw:
 
     @property
     def is_rough(self) -> bool:
-        """Whether rounding moves the original's own answer so much that no bound on rounding holds."""
+        """Whether rounding moves the original's own answer so much that, without a truth, no bound on it is known."""
         return ROUGHLY in self.variant
 
     @property

@@ -66,8 +66,8 @@ def chosen(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> d
 
 
 def _as_steady(found: Inspection, case: Case, rules: Rules, rng: random.Random, name: str) -> str:
-    """Where values are much larger than usual, as scores of an attention are then, rounding may decide near ties: no
-    bound on it holds, and answers are compared roughly.
+    """Where values are much larger than usual, as scores of an attention are then, rounding may decide near ties: where
+    there is no truth, no bound on it is known, and answers are compared roughly.
     """
     if rules.compare or not any(each in name for each in MUCH_LARGER):
         return name

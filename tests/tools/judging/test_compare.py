@@ -85,11 +85,15 @@ def test_a_tolerance_is_from_what_the_original_answers_whatever_its_precision(pa
 @pytest.mark.parametrize(
     ("factor", "strictly", "roughly"), [(1.0, None, None), (1.01, "wrong", None), (1.2, "wrong", "wrong")]
 )
-def test_what_rounding_moves_is_compared_roughly(path: Any, factor: float, strictly: Any, roughly: Any) -> None:
+def test_what_rounding_moves_is_compared_roughly_where_there_is_no_truth(
+    path: Any, factor: float, strictly: Any, roughly: Any
+) -> None:
     value = torch.rand(16, 16) + 1
-    call = Compared("huge values", "", "", path(value * factor), path(value), path(value.double()))
+    call = Compared("huge values", "", "", *map(path, (value * factor, value, value)))
     assert correctness.judge_calls([call], Rules(), None).verdict == strictly
-    assert correctness.judge_calls([replace(call, is_rough=True)], Rules(), None).verdict == roughly
+    rough = replace(call, is_rough=True)
+    assert correctness.judge_calls([rough], Rules(), None).verdict == roughly
+    assert correctness.judge_calls([replace(rough, truth=path(value.double()))], Rules(), None).verdict == strictly
 
 
 def test_a_wrong_answer_passes_only_within_the_tolerance(path: Any) -> None:
