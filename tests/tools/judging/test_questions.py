@@ -59,10 +59,10 @@ NO_MAXIMUM = TIED.replace("torch.softmax(", "(lambda e, _: e / e.sum(-1, keepdim
 RARELY = "(x * self.scale).abs().argmax() + ((x[0, 0] * 1e4).to(torch.int64) % 25 == 0).to(torch.int64)"
 
 
-def judged(folder: Path, original: str, change: str, more: str = "") -> tuple[Finding, int]:
+def judged(folder: Path, original: str, change: str, more: str = "", **settings: int) -> tuple[Finding, int]:
     """The finding, and how many inputs were asked of it."""
     entry, changed = (MODEL.format(returns=returns, more=more) for returns in (original, change))
-    with opened(folder, {"bench.py": entry}) as referee:
+    with opened(folder, {"bench.py": entry}, **settings) as referee:
         found = referee.check(Build("changed", write_files(folder / "changed", {"bench.py": changed}))).finding
         return found, referee.workload.seeds
 
@@ -132,7 +132,8 @@ def test_gradients_are_asked_in_training_too(tmp_path: Path, change: str, verdic
 
 
 def test_of_a_few_tokens_enough_are_asked_to_see_that_one_in_a_hundred_is_wrong(tmp_path: Path) -> None:
-    found, seeds = judged(tmp_path, "(x * self.scale).abs().argmax()", RARELY)
+    # one of 64 inputs is among the wrong ones 93 times of 100: always where they are those of a seed
+    found, seeds = judged(tmp_path, "(x * self.scale).abs().argmax()", RARELY, seed=1)
     assert seeds > SEEDS and found.verdict == "wrong" and "integers differ" in found.reason
 
 
