@@ -7,12 +7,12 @@
 
 `@graphed(of=["step"])` records the calls of other methods instead, by which the module is entered.
 A form (shapes, strides, dtypes, the values of non-tensors, and torch's defaults) is recorded the second time it is
-seen. A replay copies the inputs into the recording's own and returns copies of its outputs. Weights are read in place,
-so in-place writes are seen. Recordings are dropped when a weight has moved or was replaced, or when an attribute or a
-hook of any part has changed (see watched.py). Copies of the module, and subclasses, start without recordings. Results
-that `remembered` keeps for the inputs are inputs themselves, looked up before each replay. A new attribute or part that
-makes inputs valid that were not is seen only after a replay with them; a replay that is thrown away has drawn its
-random numbers.
+seen. A replay copies the inputs into the recording's own and returns copies of its outputs, or large ones as they are
+while nobody holds those before (see lent.py). Weights are read in place, so in-place writes are seen. Recordings are
+dropped when a weight has moved or was replaced, or when an attribute or a hook of any part has changed (see
+watched.py). Copies of the module, and subclasses, start without recordings. Results that `remembered` keeps for the
+inputs are inputs themselves, looked up before each replay. A new attribute or part that makes inputs valid that were
+not is seen only after a replay with them; a replay that is thrown away has drawn its random numbers.
 
 State that lies in buffers on the device, such as a cache of keys, is read and written in place by a replay, as by the
 call: once for each call. What the calls that make a recording write is undone, torch is told of what a replay writes,
@@ -29,22 +29,24 @@ is no part of them, nor for one module called from several threads or streams at
 
 import contextlib
 import functools
-import operator
+import math
 import threading
 import traceback
 import warnings
 from pathlib import Path
 
 import torch
-from torch import is_grad_enabled
+from torch import is_grad_enabled, is_inference_mode_enabled
 from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 from torch.cuda import is_current_stream_capturing, is_initialized
 from torch.utils import _pytree as pytree
 
+from .arguments import put_together, still_hold, take_apart
 from .class_calls import through
 from .eager import default_devices, is_plain, is_watched
 from .kept import PLAIN, equal, exactly, version
+from .lent import Lent
 from .per_module import PerModule
 from .undone import are_in_one_memory, is_in, undone
 from .watched import Watched
@@ -64,7 +66,6 @@ SMALL = 1 << 20  # bytes: copying so much takes the device less time than the ho
 MANY = 5  # so many tensors are copied at once; of fewer, copies are made sooner one by one, after other work
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
-_LEAVES = frozenset((torch.Tensor, *PLAIN))
 _COPIED_AT_ONCE = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 MOST_REASONS = 8
 given_up = []  # why calls are not recorded, of the first modules for which that is so
@@ -104,9 +105,10 @@ class _Recorder:
         self.state = None  # of the module, for which the recordings serve
         self.written = []  # tensors of it that calls write to
         self.changes = 0
+        self.small = SMALL  # bytes of an output that is not lent
 
     def call(self, name, module, plain, args, kwargs):
-        leaves, structure = _flatten(args, kwargs)
+        leaves, structure = take_apart(args, kwargs)
         form = None if self.failed else _form(name, leaves, structure)
         if form is None:
             return plain(*args, **kwargs)
@@ -119,6 +121,9 @@ class _Recorder:
             if form not in self.graphs:
                 return self._first(form, plain, leaves, structure, args, kwargs)
             graph = self.graphs[form] = self._record(module, plain, leaves, structure)
+        if graph is not None and (graph := graph.at_hand()) is None:  # results are held for longer than a loop does
+            self.small = math.inf
+            self._begin(module)
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
         if self.written:
@@ -164,7 +169,7 @@ class _Recorder:
         held, given = [(tensor, version(tensor)) for tensor in self.state.tensors()], list(map(version, leaves))
         out = plain(*args, **kwargs)
         written = [tensor for tensor, before in held if version(tensor) != before]
-        if list(map(version, leaves)) != given or not _hold(args, kwargs, leaves, structure):
+        if list(map(version, leaves)) != given or not still_hold(args, kwargs, leaves, structure):
             self._give_up("a call writes to what it is given")
         elif not all(map(_can_be_undone, written)):
             self._give_up("a call writes to a tensor on the host, or to one that is not in a place of its own")
@@ -181,7 +186,9 @@ class _Recorder:
         weights = [t for t, _ in held if isinstance(t, torch.nn.Parameter) and not is_in(t, self.written)]
         buffers = [t for t, _ in held if _can_be_undone(t) and not is_in(t, weights)]
         try:
-            graph = _Graph(plain, leaves, structure, self.stream, self.pool, buffers, self.written)
+            make = functools.partial(_Graph, plain, leaves, structure, self.stream, self.pool, buffers, self.written)
+            graph = make(self.small)
+            graph.twin = make(self.small) if graph.lent.tensors else None  # one is held until the next is there
         except (RuntimeError, UserWarning) as error:  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{_place(error)}")
@@ -209,14 +216,16 @@ class _Recorder:
 
 class _Graph:
     """One recording, with inputs and outputs of its own. `written` are those of `buffers` that a call writes to; more
-    are added where more are found.
+    are added where more are found. Outputs of more than `small` bytes are lent.
     """
 
-    def __init__(self, plain, leaves, structure, stream, pool, buffers, written):
+    twin = None  # another such recording, for calls while what this one lent is held
+
+    def __init__(self, plain, leaves, structure, stream, pool, buffers, written, small):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
         versions = list(map(version, self.inputs))
-        args, kwargs = _given(self.inputs, structure)
+        args, kwargs = put_together(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
         with self.recording.being_made(), torch.cuda.stream(stream), undone(buffers, written) as undo:
             for _ in range(WARM_UP_CALLS - 1):
@@ -232,12 +241,18 @@ class _Graph:
             out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and all(type(each) is torch.Tensor for each in out)
         self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
-        self.wrote = versions != list(map(version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
-        self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
+        self.wrote = versions != list(map(version, self.inputs)) or not still_hold(args, kwargs, self.inputs, structure)
+        self.lent = Lent(self.outputs, self.inputs, small)
+        copied = [None if place in self.lent.tensors else each for place, each in enumerate(self.outputs)]
+        self.taken, self.made = _at_once(self.inputs), _at_once(copied)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
+
+    def at_hand(self):
+        """The one of the two that may be replayed now."""
+        return self if self.lent.is_back() else self.twin and self.twin.at_hand()
 
     def replay(self, leaves):
         alone, together = self.taken
@@ -248,6 +263,7 @@ class _Graph:
         self.graph.replay()
         # the next replay writes over the recording's outputs, and the caller may still hold these
         out = list(self.outputs)
+        self.lent.put_into(out)
         alone, together = self.made
         for place, made in alone:
             out[place] = made.clone()
@@ -313,31 +329,6 @@ def _mended(stream):
         raise
 
 
-def _flatten(args, kwargs):
-    """(leaves, structure). Where nothing contains others there is nothing to walk: that takes as long as a copy."""
-    leaves = (*args, *kwargs.values())
-    for leaf in leaves:
-        if type(leaf) not in _LEAVES:
-            return pytree.tree_flatten((args, kwargs))
-    return leaves, (len(args), *kwargs)
-
-
-def _given(leaves, structure):
-    """(args, kwargs) of the leaves."""
-    if type(structure) is not tuple:
-        return pytree.tree_unflatten(leaves, structure)
-    number, *names = structure
-    return leaves[:number], dict(zip(names, leaves[number:], strict=True))
-
-
-def _hold(args, kwargs, leaves, structure):
-    """Whether containers still hold what was in them: a replay would write into none."""
-    if type(structure) is tuple:
-        return True
-    now, form = pytree.tree_flatten((args, kwargs))
-    return form == structure and all(map(operator.is_, now, leaves))
-
-
 def _at_once(leaves):
     """([(place, tensor)], [(places, tensors)]): the tensors among the leaves, and those that one launch copies."""
     groups = {}
@@ -355,7 +346,7 @@ def _at_once(leaves):
 def _form(name, leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
     default, current = default_devices()
-    parts, tensors = [name, structure, torch.get_default_dtype(), default, current], []
+    parts, tensors = [name, structure, torch.get_default_dtype(), default, current, is_inference_mode_enabled()], []
     for leaf in leaves:
         if type(leaf) is torch.Tensor:
             if not leaf.is_cuda or leaf.requires_grad or leaf.is_nested or not _is_dense(leaf):

@@ -18,7 +18,7 @@ from tools.rewrite.ops_package import Asset
 USED = {
     "CONSTANT": "constants eager kept streams",
     "PADDED_LINEAR": "padded_linear plain_linears processes",
-    "GRAPHED": "class_calls eager graphed kept per_module undone watched",
+    "GRAPHED": "arguments class_calls eager graphed kept lent per_module undone watched",
     "REMEMBERED": "computed eager generators kept per_module remembered sampled streams watched",
     "GROUPED_MATMUL": "grouped_matmul",
 }
