@@ -7,11 +7,13 @@ original it is a baseline and the first attempt of its step at once. On a CPU th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Any
 
 from agent.at_once import AtOnce, at_once
@@ -20,7 +22,7 @@ from agent.context import RunContext
 from agent.records import measurements
 from agent.records.attempts import Attempt
 from agent.records.measurements import PLAIN
-from agent.reporting.progress import Note
+from agent.reporting.progress import Note, VerdictReached
 from tools.candidate import Candidate
 from tools.judging import accept
 from tools.judging.check import COPIES_IN_A_CHECK, Checked
@@ -79,12 +81,14 @@ def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
     """Check and observe the original, run its tests, and on a GPU compile it, side by side."""
     ctx.display.subject = "the original"
     modes = plain_modes(ctx) if ctx.platform.device == "cuda" else []
-    with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
-        original = threads.begin(ctx.builds.pristine_checked)
+    number, checks = _side_by_side(ctx, len(modes))
+    checking = BoundedSemaphore(checks)
+    with at_once(number, ctx.end_running) as threads:
+        original = threads.begin(partial(_checked_pristine, ctx, checking))
         compiler = threads.begin(partial(_prepare_compiler, ctx))
         seen = threads.begin(partial(_look, ctx))
         tests = threads.begin(ctx.referee.run_own_tests)
-        compiled = _begun(ctx, threads, modes, compiler, seen)
+        compiled = _begun(ctx, threads, modes, compiler, seen, checking)
         original.result()
         ctx.progress.emit(Note(tests.result().note))
         return tests.result(), compiled()
@@ -93,8 +97,10 @@ def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
 def compile_plain(ctx: RunContext) -> Compiled:
     """Compile the original, as one line of torch.compile does."""
     modes = plain_modes(ctx)
-    with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
-        return _begun(ctx, threads, modes, threads.begin(lambda: None), threads.begin(partial(_look, ctx)))()
+    number, checks = _side_by_side(ctx, len(modes))
+    with at_once(number, ctx.end_running) as threads:
+        nothing, seen = threads.begin(lambda: None), threads.begin(partial(_look, ctx))
+        return _begun(ctx, threads, modes, nothing, seen, BoundedSemaphore(checks))()
 
 
 def plain_modes(ctx: RunContext) -> list[str]:
@@ -103,31 +109,38 @@ def plain_modes(ctx: RunContext) -> list[str]:
 
 
 def _begun(
-    ctx: RunContext, threads: AtOnce, modes: Sequence[str], compiler: Future[None], seen: Future[None]
+    ctx: RunContext,
+    threads: AtOnce,
+    modes: Sequence[str],
+    compiler: Future[None],
+    seen: Future[None],
+    checking: BoundedSemaphore,
 ) -> Callable[[], Compiled]:
     """Begin to compile in these modes; what is returned waits for all of them."""
     filling = {mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in modes if mode != PLAIN}
     seen.result()
     candidates = {
-        name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
+        name: Attempt(id=f"{AT_THE_START}-{each.key.rewriter}", candidate=each, base=ctx.stack.top)
         for name, each in candidates_beside(ctx, modes).items()
     }
-    checking = {name: threads.begin(partial(_checked, ctx, each, compiler)) for name, each in candidates.items()}
+    checked = {n: threads.begin(partial(_checked, ctx, each, compiler, checking)) for n, each in candidates.items()}
     if PLAIN in modes and PLAIN not in candidates:
         filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
 
     def wait() -> Compiled:
         builds, failed, endless, right = dict[str, Build](), dict[str, str](), 0, dict[str, Built]()
-        for name, future in checking.items():
+        for name, future in checked.items():
             built = future.result()
-            checked = built.checked
-            if checked.finding.verdict is None:
+            finding = built.checked.finding
+            if finding.verdict is None:
                 right[name] = built
-            elif name == PLAIN and checked.finding.evidence.get("fault") in ENDLESS:
-                leave_out(ctx, failed, PLAIN, checked.finding.reason)
+            elif name != PLAIN:
+                _tell(ctx, built, finding.as_verdict())
+            elif finding.evidence.get("fault") in ENDLESS:
+                leave_out(ctx, failed, PLAIN, finding.reason)
                 endless += 1
-            elif name == PLAIN:
-                _keep(ctx, built, checked.finding.as_verdict())
+            else:
+                _keep(ctx, built, finding.as_verdict())
                 filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
         if PLAIN in right:
             builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = right[PLAIN].checked.build
@@ -153,13 +166,19 @@ def _prepare_compiler(ctx: RunContext) -> None:
         ctx.referee.prepare_compiler()
 
 
-def _checked(ctx: RunContext, attempt: Attempt, compiler: Future[None]) -> Built:
+def _checked_pristine(ctx: RunContext, checking: BoundedSemaphore) -> None:
+    with checking:
+        ctx.builds.pristine_checked()
+
+
+def _checked(ctx: RunContext, attempt: Attempt, compiler: Future[None], checking: BoundedSemaphore) -> Built:
     compiler.result()
-    ctx.display.say("compiling and checking", subject=attempt.candidate.shown)
-    build, begun = ctx.builds.candidate(attempt), time.monotonic()
-    if isinstance(build, Verdict):
-        return Built(attempt, Checked(Finding(build.name, build.reason), ctx.referee.pristine))
-    return Built(attempt, ctx.builds.checked(attempt), time.monotonic() - begun)
+    with checking:
+        ctx.display.say("compiling and checking", subject=attempt.candidate.shown)
+        build, begun = ctx.builds.candidate(attempt), time.monotonic()
+        if isinstance(build, Verdict):
+            return Built(attempt, Checked(Finding(build.name, build.reason), ctx.referee.pristine))
+        return Built(attempt, ctx.builds.checked(attempt), time.monotonic() - begun)
 
 
 def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:
@@ -171,16 +190,18 @@ def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | Worke
         return fault
 
 
-def _side_by_side(ctx: RunContext, modes: int) -> int:
-    """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
+def _side_by_side(ctx: RunContext, modes: int) -> tuple[int, int]:
+    """How many things are done at once, and how many of them may be checks, for which there has to be memory. One where
+    inputs are those of a seed: they are drawn in this order.
+    """
     if ctx.config.seed is not None:
-        return 1
-    most = CHECKS + 1 + modes if ctx.platform.device == "cuda" else 2
-    for threads in range(most, 1, -1):
-        checks = min(threads, CHECKS)
-        if ctx.workload.fits(COPIES_IN_A_CHECK * checks + threads - checks):
-            return threads
-    return 1
+        return 1, 1
+    if ctx.platform.device != "cuda":
+        return 2, 2
+    for checks, others in itertools.product(range(CHECKS, 0, -1), range(1 + modes, -1, -1)):
+        if ctx.workload.fits(COPIES_IN_A_CHECK * checks + others):
+            return checks + others, checks
+    return 1, 1
 
 
 def candidates_beside(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candidate]:
@@ -228,7 +249,19 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
         if name == best or (name == EAGER and not kept):
             _keep(ctx, built, decided.get(name))
         elif name != PLAIN:
+            if name in decided and decided[name].name != "kept":
+                _tell(ctx, built, decided[name])
             ctx.builds.forget(built.attempt)
+
+
+def _tell(ctx: RunContext, built: Built, verdict: Verdict) -> None:
+    """Write down why what was to be measured with the baseline is out: no step comes to it as it is."""
+    candidate = built.attempt.candidate.model_copy(update={"role": "beside"})
+    attempt = built.attempt.model_copy(update={"candidate": candidate})
+    ctx.attempts.save(attempt)
+    ctx.attempts.save_verdict(attempt.id, verdict)
+    ctx.records.add(attempt, verdict)
+    ctx.progress.emit(VerdictReached(attempt.id, candidate.shown, verdict.name, verdict.reason, verdict.speedup))
 
 
 def _is_open(ctx: RunContext, compared: Comparison) -> bool:

@@ -45,9 +45,10 @@ class Key(NamedTuple):
         return " ".join(filter(None, self))
 
 
-Role = Literal["first", "on_enablers", "again", "leave_one_out", "whole"]
+Role = Literal["first", "beside", "on_enablers", "again", "leave_one_out", "whole"]
 _SHOWN: dict[Role, str] = {
     "first": "%s",
+    "beside": "%s, with the baseline",
     "on_enablers": "%s, on the enablers before it",
     "again": "%s, on the whole stack",
     "leave_one_out": "Leave out: %s",

@@ -228,25 +228,32 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(
             raise Stopped(signal.SIGTERM)
 
     monkeypatch.setattr(Referee, "fill", fill)
-    monkeypatch.setattr(prepare, "_side_by_side", lambda ctx, modes: 1)
+    monkeypatch.setattr(prepare, "_side_by_side", lambda ctx, modes: (1, 1))
     with pytest.raises(Stopped):
         measured(tmp_path, {"default": 2.0, "reduce-overhead": 5.2}, emit=emit, end_running=ended_ours.set)
     assert put_away == ["reduce-overhead"]
 
 
 @pytest.mark.parametrize(
-    ("device", "seed", "room", "threads"),
-    [("cuda", None, 99, 7), ("cpu", None, 99, 2), ("cuda", 7, 99, 1), ("cuda", None, 3 * COPIES_IN_A_CHECK, 3)],
+    ("device", "seed", "room", "threads", "checks"),
+    [
+        ("cuda", None, 99, 7, 4),
+        ("cpu", None, 99, 2, 2),
+        ("cuda", 7, 99, 1, 1),
+        ("cuda", None, 2 * COPIES_IN_A_CHECK + 3, 5, 2),
+        ("cuda", None, 2 * COPIES_IN_A_CHECK, 2, 2),
+        ("cuda", None, 5, 1, 1),
+    ],
 )
 def test_things_are_done_one_by_one_where_inputs_are_those_of_a_seed_or_memory_is_short(
-    device: str, seed: int | None, room: int, threads: int
+    device: str, seed: int | None, room: int, threads: int, checks: int
 ) -> None:
     ctx = one_context(
         config=SimpleNamespace(seed=seed),
         workload=SimpleNamespace(fits=lambda copies: copies <= room),
         platform=SimpleNamespace(device=device),
     )
-    assert prepare._side_by_side(ctx, 2) == threads
+    assert prepare._side_by_side(ctx, 2) == (threads, checks)
 
 
 def test_a_restart_is_known_with_the_modes_beside_it_and_without() -> None:
@@ -292,23 +299,25 @@ PLAIN, RECORDED, CAPTURE = (
 
 
 @pytest.mark.parametrize(
-    ("compiled", "recorded", "beside", "first", "gain"),
+    ("compiled", "recorded", "beside", "first", "gain", "told"),
     [
-        (2.0, 5.0, ["default", "default, calls recorded", "itself"], "compile_model-1", 5.0),
-        (2.0, 2.01, ["default", "default, calls recorded", "itself"], "compile_model-1", 2.0),
-        (0.8, 0.9, ["default", "default, calls recorded", "itself"], "compile_model-1", 0.8),
-        (0.0, 0.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
-        (-1.0, -1.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
+        (2.0, 5.0, ["default", "default, calls recorded", "itself"], "compile_model-1", 5.0, ""),
+        (2.0, 2.01, ["default", "default, calls recorded", "itself"], "compile_model-1", 2.0, ""),
+        (0.8, 0.9, ["default", "default, calls recorded", "itself"], "compile_model-1", 0.8, "slower"),
+        (2.0, -2.0, ["default", "itself"], "compile_model-1", 2.0, "broken"),
+        (0.0, 0.0, ["calls recorded", "itself"], "capture_graph-1", 9.0, "broken"),
+        (-1.0, -1.0, ["calls recorded", "itself"], "capture_graph-1", 9.0, "broken"),
     ],
 )
 def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as_they_are_where_nothing_gains(
-    compiled: float, recorded: float, beside: list[str], first: str, gain: float, tmp_path: Path
+    compiled: float, recorded: float, beside: list[str], first: str, gain: float, told: str, tmp_path: Path
 ) -> None:
     gains = {"default": compiled, "default, calls recorded": recorded, "calls recorded": 9.0}
-    forgotten = list[str]()
+    names = dict(zip(("compile_model", "compile_and_capture", "capture"), gains, strict=True))
+    forgotten, rows = list[str](), list[tuple[str, str, str]]()
 
     def checked(attempt: Attempt) -> Checked:
-        name = attempt.id.removeprefix("at-the-start-")
+        name = names[attempt.candidate.key.rewriter]
         fault = {} if gains[name] > 0 else {"fault": FAULTS[gains[name]]}
         return Checked(Finding("broken" if fault else None, "", fault), Build(name, Path("/nowhere")))
 
@@ -320,17 +329,20 @@ def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as
         candidate=lambda attempt: PRISTINE,
         checked=checked,
         know=lambda attempt, checked: None,
-        forget=lambda attempt: forgotten.append(attempt.id),
+        forget=lambda attempt: forgotten.append(names[attempt.candidate.key.rewriter]),
+        add=lambda attempt, verdict: rows.append((attempt.id, attempt.candidate.role, verdict.name)),
         attempts=(kept := Attempts(tmp_path / "attempts")),
     )
     assert referee.asked == [("aa", beside)]
     to_be_timed = ["capture_graph-1"] if 0 < compiled < 1 else []
-    assert sorted(path.name for path in kept.folder.iterdir()) == [*to_be_timed, first]
+    left = ["at-the-start-compile_and_capture"] if told else []
+    assert rows == [(name, "beside", told) for name in left], "no step comes to what is wrong or gains nothing"
+    assert sorted(path.name for path in kept.folder.iterdir()) == [*left, *to_be_timed, first]
     assert all(kept.verdict(name) is None for name in to_be_timed)
     verdict = kept.verdict(first)
     assert verdict is not None and verdict.speedup is not None and verdict.speedup.median == pytest.approx(gain)
     gone = ["default, calls recorded"] if 0 < recorded != gain else []
-    assert forgotten == [f"at-the-start-{name}" for name in [*gone, *(["calls recorded"] if compiled > 1 else [])]]
+    assert forgotten == [*gone, *(["calls recorded"] if compiled > 1 else [])]
     assert found.compile_endless is (compiled <= 0)
 
 
