@@ -125,6 +125,7 @@ class Call:
         self.number, self.module, self.method, self.above = number, module, method, above
         self.arguments, self.links, self.seconds = {}, set(), 0.0
         self.wrote = ()  # names of the module's buffers
+        self.learns = module.training, torch.is_grad_enabled()
 
 
 class Recorder(_Watcher):
@@ -160,8 +161,8 @@ class Recorder(_Watcher):
 
     @property
     def satisfied(self):
-        """Whether it saw what it is there for."""
-        return bool(self.calls)
+        """Whether it saw what it is there for: a call that ended."""
+        return any(call.seconds for call in self.calls)
 
     def failed(self, problem):
         """What the script raised; it counts only where nothing was recorded before."""
@@ -308,7 +309,8 @@ def together(modules):
     found = Together()
     for name, module in modules.items():
         found.add_module(name, module)
-    return found.train(any(module.training for module in modules.values()))
+    found.training = any(module.training for module in modules.values())
+    return found
 
 
 class Handed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import compress
 from statistics import median
 
 import torch
@@ -25,6 +26,7 @@ UNUSUAL = 3.0  # times what calls of a method take in the middle
 MOST_OF_IT, ENOUGH = 0.9, 0.5  # of it: what is looked for, and what will do
 MOST_ROOTS = MOST_CASES
 MOST_SHOWN = 4
+LEARNING = "in training mode", "with gradients"  # how calls may be made that are no step of training
 REF = "ratchet ref "  # begins a text that stands for what an earlier call gave out, or for an object
 
 
@@ -83,6 +85,10 @@ class Recording:
         if recorder.problem is not None:
             notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
         calls = [call for call in recorder.calls if id(call.module) in paths]
+        if learning := {word for call in calls for word in compress(LEARNING, call.learns)}:
+            how = " and ".join(sorted(learning))
+            unlike = "but they are judged in eval mode without gradients: part of what is gained may be had only so"
+            notes.append(f"the script makes its calls {how}, {unlike}")
         _link_by_buffers(calls)
         cases = _cases(calls, paths, notes, None if recipe is None else recipe["cases"])
         objects = {ref for case in cases.values() for steps in case.instances for ref in _objects(steps)}

@@ -56,8 +56,8 @@ class Worker:
         self.mode = mode
         self._note_parameters()
         torch.set_grad_enabled(mode == "training")
-        if isinstance(self.built, torch.nn.Module):
-            self.built.train(mode == "training")
+        if isinstance(self.built, torch.nn.Module) and self.built.training != (mode == "training"):
+            self.built.train(mode == "training")  # else its parts are as the entry leaves them
         if compile_options is not None:
             self._compile(compile_options)
         return {"is_module": isinstance(self.built, torch.nn.Module)}

@@ -176,6 +176,47 @@ def test_weights_that_torch_swaps_can_still_be_swapped(module: Scaled, kind: str
     assert not watched.is_unchanged()
 
 
+class Cache(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Asked(Cache):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return next(x + self.training for _ in range(1))
+
+
+class Named(Cache):
+    @property
+    def learns(self) -> bool:
+        return bool(getattr(self, "training"))  # noqa: B009 - so that the name is a text
+
+
+class Unread(Cache):
+    forward = torch.add  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("part", "only_computes"),
+    [
+        (Cache(), True),
+        (nn.Linear(2, 2), True),
+        (Asked(), False),
+        (Named(), False),
+        (Unread(), False),
+        (nn.Dropout(), False),
+        (nn.BatchNorm1d(2), False),
+        (nn.MultiheadAttention(2, 1), False),
+        (nn.Sequential(Cache()), False),
+    ],
+)
+def test_a_part_in_training_only_computes_where_its_code_never_asks(part: nn.Module, only_computes: bool) -> None:
+    assert Watched(nn.Sequential(part).eval()).only_computes
+    whole = nn.Sequential(part.eval()).eval()
+    part.train()
+    assert Watched(whole).only_computes is only_computes
+
+
 def test_a_module_of_inference_tensors_and_one_without_anything() -> None:
     with torch.inference_mode():
         watched = Watched(Scaled().eval())

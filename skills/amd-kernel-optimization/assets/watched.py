@@ -9,6 +9,8 @@ of weights or parts that are put in the place of others, and of conjugate bits n
 or in a list that was one, is kept until its user looks again; a weight that was replaced is not.
 """
 
+import functools
+import inspect
 import weakref
 
 import torch
@@ -33,8 +35,8 @@ class Watched:
     `knows_all` says whether every weight is looked at: no list or other container holds weights or parts that the
     module does not know, and torch swaps none for another. `is_counted` says whether each change of one is counted:
     none is an inference tensor or lies in memory that processes share. `only_computes` says whether a call computes
-    from what is known, and does no more: nothing in it is hooked or is in training, and no part has a `forward` of its
-    own that is not its class's.
+    from what is known, and does no more: nothing in it is hooked or is in training, but for parts that have none and
+    whose code never asks for that, and no part has a `forward` of its own that is not its class's.
     """
 
     def __init__(self, module, leave_out=()):
@@ -52,7 +54,7 @@ class Watched:
                 self._tensors += [(held, name, *_facts(held, name)) for name in held if held[name] is not None]
             self._parts.append((attributes, _size(attributes), self._look_at(attributes, known), _hooks(attributes)))
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
-            quiet = quiet and not part.training and not own
+            quiet = quiet and not own and not (part.training and (part._modules or _minds_training(type(part))))
         self.knows_all = self.knows_all and not any(_may_be_swapped(held[name]) for held, name, *_ in self._tensors)
         self.only_computes = self.knows_all and quiet
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
@@ -142,6 +144,21 @@ class Watched:
 
     def needs_gradient(self):
         return any(tensor.requires_grad for tensor in self.tensors())
+
+
+@functools.cache
+def _minds_training(cls):
+    """Whether its code, but for that of every module, asks whether it is in training."""
+    own = [each for each in cls.__mro__ if each not in (object, torch.nn.Module)]
+    return any(_mentions_training(value) for each in own for value in vars(each).values())
+
+
+def _mentions_training(value):
+    function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
+    code = getattr(function, "__code__", function)
+    if not inspect.iscode(code):
+        return callable(value) and not isinstance(value, type)  # what cannot be read may
+    return "training" in (*code.co_names, *code.co_consts) or any(map(_mentions_training, code.co_consts))
 
 
 def _size(attributes):

@@ -202,6 +202,7 @@ with torch.no_grad():
         ("sys.exit()\n", "exited_as_success", "sys.exit(None)"),
         ("Net()(torch.ones(4)).sum().backward()\n", "trains", "what a step of it computes has to be declared"),
         ("1 / 0\n", "entry_raised", "ZeroDivisionError"),
+        ("Net()(torch.ones(3))\n", "entry_raised", "cannot be multiplied"),
         (HANDED, "bad_declaration", "only calls that are given objects which come out of other modules"),
         ("def f(:\n", "entry_raised", "SyntaxError"),
         *(
@@ -271,6 +272,33 @@ def test_a_script_that_trains_is_told_its_declared_form(play: Play, tmp_path: Pa
 def test_what_of_a_script_is_not_judged_is_said(play: Play, script: str, label: str, note: str) -> None:
     played = play(script)
     assert played.label == label and any(note in each for each in played.told["notes"])
+
+
+LEARNING = """
+model = nn.Sequential(Net(), nn.BatchNorm1d(4))%s
+model.append(nn.BatchNorm1d(4))
+with torch.set_grad_enabled(%s):
+    for _ in range(3):
+        model(torch.randn(2, 4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "grad", "said", "learns"),
+    [
+        (".eval()", False, "", True),
+        (".eval()", True, "calls with gradients, but", True),
+        ("", True, "calls in training mode and with gradients, but", False),
+    ],
+)
+def test_parts_learn_as_the_script_leaves_them_and_calls_that_are_made_in_another_mode_are_told(
+    evaluated: str, grad: bool, said: str, learns: bool, play: Play
+) -> None:
+    played = play(LEARNING % (evaluated, grad))
+    assert [note for note in played.told["notes"] if "eval mode" in note and said in note] == played.told["notes"][1:]
+    assert len(played.told["notes"]) == 1 + bool(said)
+    model = played.build()
+    assert [part.training for part in (model, *model)] == [False, False, False, learns]
 
 
 def test_a_script_that_compiles_its_model_is_judged_with_that_and_nothing_of_torch_stays_replaced(play: Play) -> None:
