@@ -134,6 +134,7 @@ class Reference(Worker):
         self.op_release()
         self.op_build(self.mode)
         self.is_shaken, self.precision = how == "shaken", None
+        self.workload.is_wide = not self.is_shaken
         if self.is_shaken:
             return
         if not isinstance(self.built, torch.nn.Module):

@@ -7,6 +7,7 @@ Refuses scripts that train, and those that call no module.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -108,16 +109,24 @@ class Observed(Workload):
     def method(self, phase, target):
         def replay(**arguments):
             outs = []
-            for place, positional, keywords in self._plan(arguments):
-                module, method = _at(target, place)
-                called = getattr(module, method) if method else module
-                given = [self._value(arguments[name], outs) for name in positional]
-                named = {key: self._value(arguments[name], outs) for key, name in keywords}
-                outs.append(called(*given, **named))
+            with self._autocast():
+                for place, positional, keywords in self._plan(arguments):
+                    module, method = _at(target, place)
+                    called = getattr(module, method) if method else module
+                    given = [self._value(arguments[name], outs) for name in positional]
+                    named = {key: self._value(arguments[name], outs) for key, name in keywords}
+                    outs.append(called(*given, **named))
             answers = tuple(_answer(out) for out in outs)
             return answers if len(answers) > 1 else answers[0]
 
         return replay
+
+    def _autocast(self):
+        """That of the script; none in a wider type than the target's own, which would be lost in it."""
+        stack = contextlib.ExitStack()
+        for device, dtype in () if self.is_wide else self.recipe["autocast"].items():
+            stack.enter_context(torch.autocast(device, getattr(torch, dtype)))
+        return stack
 
     def _plan(self, arguments):
         """[(`PATH` or `PATH:METHOD`, names of positional arguments, (keyword, name) of the others)], step by step.

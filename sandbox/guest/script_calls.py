@@ -126,6 +126,11 @@ class Call:
         self.arguments, self.links, self.seconds = {}, set(), 0.0
         self.wrote = ()  # names of the module's buffers
         self.learns = module.training, torch.is_grad_enabled()
+        self.autocast = {
+            device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+            for device in ("cpu", "cuda")
+            if torch.is_autocast_enabled(device)
+        }
 
 
 class Recorder(_Watcher):

@@ -89,6 +89,9 @@ class Recording:
             how = " and ".join(sorted(learning))
             unlike = "but they are judged in eval mode without gradients: part of what is gained may be had only so"
             notes.append(f"the script makes its calls {how}, {unlike}")
+        longest = max(calls, key=lambda call: call.seconds)
+        if any(call.autocast != longest.autocast for call in calls):
+            notes.append("the script makes its calls under more than one autocast; judged is that of the longest call")
         _link_by_buffers(calls)
         cases = _cases(calls, paths, notes, None if recipe is None else recipe["cases"])
         objects = {ref for case in cases.values() for steps in case.instances for ref in _objects(steps)}
@@ -100,6 +103,7 @@ class Recording:
             "cases": [*cases],
             "methods": [[*method] for method in methods],
             "called": _places(cases.values()),
+            "autocast": longest.autocast,
         }
         for call in recorder.calls:
             call.module = None  # a script may make a model for each of its calls

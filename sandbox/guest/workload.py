@@ -117,6 +117,7 @@ class Workload:
 
     form = ""
     recipe = None  # of an observed script: how far it must run
+    is_wide = False  # while it is built in another type than its own
 
     def __init__(self, module, tree):
         self.module, self.tree = module, tree

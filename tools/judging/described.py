@@ -104,6 +104,8 @@ class Recipe(BaseModel):
     """Classes and names of methods by which the script enters a module, where it is not called itself."""
     called: Annotated[list[Name], Field(min_length=1, max_length=256), AfterValidator(_small)]
     """`PATH` or `PATH:METHOD` of all that is called, in the module."""
+    autocast: dict[Literal["cpu", "cuda"], Literal["bfloat16", "float16", "float32"]]
+    """By device the type that calls are made under; none where it is off."""
 
 
 class Described(BaseModel):

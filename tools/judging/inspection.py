@@ -86,7 +86,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     is_plain = told.mode == "inference" and is_compared
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
     # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
-    has_gradients = is_module and is_compared and not _is_of_16_bits(states)
+    is_coarse = _is_of_16_bits(states) or bool(told.recipe and told.recipe.autocast)
+    has_gradients = is_module and is_compared and not is_coarse
     return Workload(
         form=told.form,
         mode=told.mode,
