@@ -22,7 +22,7 @@ USED_UP = "the time budget was used up"
 FOR_COMPILING = "what is left of the time budget is kept for compiling"
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LAST_SHARE = 3 / 4  # the same where nothing is proven and nothing else is to come
-LIKELY_SHARE = 0.7  # of what is kept for compiling: stays untouched where each restart of a change has gained
+LIKELY_SHARE = 0.7  # of what is kept for compiling, if that is enough: stays where each restart of a change has gained
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 5  # cost of a final measurement in a hurry: three restarts, and what goes with them
@@ -59,6 +59,7 @@ class Budget:
     kept_back_s: float = 0.0  # for the final measurement
     proven: bool = False  # something is
     for_compiling_s: float = 0.0  # until that begins
+    compiling_is_short: bool = False  # it is less than compiling is expected to take
 
     @classmethod
     def left(cls, minutes: float | None, spent_s: float, begun: float | None = None) -> Budget:
@@ -75,11 +76,13 @@ class Budget:
         self.restart_s = self.known_restart_s = restart_s
         self.final_restart_s = final_restart_s or restart_s
         wanted_s = COMPILING_S + COMPILING_RESTARTS * restart_s
-        self.for_compiling_s = min(wanted_s, COMPILING_SHARE * self.total_s) if compiles_later else 0.0
+        most_s = COMPILING_SHARE * self.total_s
+        self.for_compiling_s = min(wanted_s, most_s) if compiles_later else 0.0
+        self.compiling_is_short = compiles_later and wanted_s > most_s
 
     def begin_compiling(self) -> None:
         """From now on no time is kept for it."""
-        self.for_compiling_s = 0.0
+        self.for_compiling_s, self.compiling_is_short = 0.0, False
 
     def learn(self, check_s: float) -> None:
         """How long a change that is compiled took to be checked."""
@@ -140,11 +143,11 @@ class Budget:
 
     def too_dear(self, seconds: float, likely: bool = False) -> bool:
         """Whether a look of this length is too long for one change; at the start, for the original. A change that is
-        `likely` to be kept is worth more than others that are yet to be tried.
+        `likely` to be kept is worth more than others that are yet to be tried, but not than compiling.
         """
         if not self.restart_s and self.deadline is not None:
             return self._less_than(seconds + (1 - START_SHARE) * self.total_s)
-        if likely:
+        if likely and not self.compiling_is_short:
             return seconds > LOOK_S or self._less_than(seconds - (1 - LIKELY_SHARE) * self.for_compiling_s)
         share = LOOK_SHARE if self.reserved_s or self.proven else LAST_SHARE
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / share)

@@ -97,6 +97,15 @@ def test_a_change_that_gained_each_time_gets_time_of_later_ones() -> None:
     assert budget.too_dear(LOOK_S + 1, likely=True)
 
 
+def test_a_change_that_gained_each_time_gets_no_time_of_compiling_where_there_is_too_little() -> None:
+    budget = Budget(time.monotonic() + 200.0, total_s=300.0)
+    budget.know(restart_s=10.0, compiles_later=True)
+    assert budget.for_compiling_s == 150.0 and not budget.too_dear(30.0, likely=True)
+    assert budget.too_dear(45.0, likely=True)
+    budget.begin_compiling()
+    assert not budget.too_dear(45.0, likely=True)
+
+
 def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
     budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
     assert not budget.too_dear(LOOK_S - 10.0), "nothing else is to come"
