@@ -86,8 +86,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     is_plain = told.mode == "inference" and is_compared
     peak_bytes = found.worker.ask_for(Memory, "memory").peak_bytes
     # in 16 bits, sums of what goes back err more than a bound on them could tell from wrong
-    is_coarse = _is_of_16_bits(states) or bool(told.recipe and told.recipe.autocast)
-    has_gradients = is_module and is_compared and not is_coarse
+    has_gradients = is_module and is_compared and not (_is_of_16_bits(states) or _under_autocast(told))
     return Workload(
         form=told.form,
         mode=told.mode,
@@ -310,6 +309,10 @@ def _stands_enlarged(found: Inspection, case: Case, seed: int, states: Mapping[s
         if not variants.is_steady(found, case, rules, seed, here, ""):
             return False
     return True
+
+
+def _under_autocast(told: Described) -> bool:
+    return told.recipe is not None and bool(told.recipe.autocast)
 
 
 def _is_of_16_bits(states: Mapping[str, Path]) -> bool:
