@@ -27,7 +27,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         ctx.budget.begin_compiling()
     if (late := too_late(ctx)) and not is_decided(ctx, step):
         return {"attempt": "", "no_more": late}
-    tried = [row for row in ctx.ledger.rows if row.step == step and row.role not in ("beside", "leave_one_out")]
+    tried = [row for row in ctx.ledger.rows if row.step == step and row.is_of_its_step]
     if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     if tried and schedule.is_early(state, step):

@@ -54,7 +54,7 @@ def task(ctx: RunContext, step: str) -> str:
         # of what is on the stack, the author's words: a step's model knows nothing of the steps before
         idea = f". {one_line(row.rationale, IDEA)}" if row.attempt_id in stacked and row.rationale else ""
         tried.append(f"- {row.step}: {row.title}: {row.verdict}{gain}. {row.reason}{idea}")
-    judged = sum(row.step == step and row.role != "leave_one_out" for row in ctx.ledger.rows)
+    judged = sum(row.step == step and row.is_of_its_step for row in ctx.ledger.rows)
     bound = ctx.records.at_most(step)
     ceiling = []
     if bound is not None and bound.speedup is not None:

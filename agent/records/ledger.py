@@ -82,6 +82,11 @@ class NewRow(BaseModel):
     stack: tuple[str, ...] | None = None
     """The attempts that are on the stack from this row on, in order. None: this row leaves the stack as it is."""
 
+    @property
+    def is_of_its_step(self) -> bool:
+        """Whether the step made it in its turn."""
+        return self.role not in ("beside", "leave_one_out")
+
     def same_as(self, other: NewRow) -> bool:
         """Whether both say the same, the time and the cost of saying it apart."""
         said = set(NewRow.model_fields) - {"time", "cost"}

@@ -98,7 +98,8 @@ class RunRecords:
         """What a step can gain on the stack that it began with, by the profile of the original or of what an audit
         left of it: what is needless there was no bound for anything.
         """
-        before = list(itertools.takewhile(lambda row: row.step != step, self.ledger.rows))
+        rows = [row for row in self.ledger.rows if row.role != "beside"]
+        before = list(itertools.takewhile(lambda row: row.step != step, rows))
         profile = measurements.profile(self.run_dir, AUDITED) if step != "audit_compute" else None
         if profile is not None:
             before = [row for row in before if row.step != "audit_compute"]

@@ -49,7 +49,7 @@ class Worker:
         """
         self._forget_calls()
         self._read(recipe)
-        self.precision = None
+        self.precision, self.workload.is_wide = None, False
         self.built = self.workload.build(None if init is None else tensors.load(init))
         if self.mode is None and not torch.is_grad_enabled():  # later ones are as the mode says
             self.settings_built = {"torch.is_grad_enabled as built": "False"}

@@ -19,8 +19,10 @@ from tests.agent.reporting.sample_report import interval
 from tools.profiler.result import Profile, StepCeiling
 
 
-def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, float]) -> Any:
-    """Of a run that has these rows (step, verdict, speedup) in its ledger; only what is asked for here."""
+def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, float], role: str = "first") -> Any:
+    """Of a run that has these rows (step, verdict, speedup) in its ledger, the first with this role; only what is asked
+    for here.
+    """
     profile = Profile(
         entry="bench.py",
         device="cpu",
@@ -35,6 +37,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     place.parent.mkdir(parents=True, exist_ok=True)
     measurements.keep(profile, place)
     tried = [{"step": step, "verdict": verdict, "speedup": interval(gain, gain, gain)} for step, verdict, gain in rows]
+    tried[:1] = [{**row, "role": role} for row in tried[:1]]
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = one_context(
         run_dir=run_dir,
@@ -63,6 +66,14 @@ def test_on_a_faster_stack_a_step_saves_the_same_time_of_a_shorter_call(tmp_path
     assert most(tmp_path, ("audit_compute", "kept", 3.9)) == pytest.approx(4 / 3.9)  # there is nothing more below
     assert most(tmp_path, ("audit_compute", "kept", 5.0)) == 1.0
     assert context(tmp_path, {}).at_most("compile_model") is None
+
+
+def test_what_was_measured_with_the_baseline_begins_no_step(tmp_path: Path) -> None:
+    rows = ("compile_model", "broken", 1.0), ("audit_compute", "kept", 2.0)
+    ceilings = {"compile_model": 1.25, "compose_stack": 4.0}
+    for role, gain in (("first", 1.25), ("beside", 1 / 0.6)):
+        folder = tmp_path / role
+        assert context(folder, ceilings, *rows, role=role).at_most("compile_model").speedup == pytest.approx(gain)
 
 
 def test_a_step_is_not_left_out_for_what_the_device_was_measured_to_reach(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_calls_are_made_under_the_autocast_of_the_script_and_in_a_wider_type_und
     played.reference.op_stage(str(played.folder / "input-1"), phase=played.label)
     played.reference.op_call(key=1)
     assert [each.dtype for each in played.reference.result[1]] == [torch.float64]
+    played.reference.op_build()
+    assert not played.reference.workload.is_wide, "built again, it is in its own type"
 
 
 def test_calls_under_more_than_one_autocast_are_told(play: Play) -> None:
